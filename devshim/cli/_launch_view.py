@@ -79,8 +79,9 @@ class JobView:
             for rank, step in rest[0].items():
                 self.rows[rank].step = max(self.rows[rank].step, step)
         elif kind == "end":
-            rank, status, step = rest
-            self._change(rank, "failed" if status else "returned", step, None, describe_exit(status) if status else "")
+            rank, status, step, is_over = rest
+            at = describe_exit(status) if status or not is_over else ""
+            self._change(rank, "failed" if status else "returned", step, None, at)
 
     def _change(self, rank: int, state: str, step: int, what: str | None, at: str) -> None:
         row = self.rows[rank]
@@ -93,7 +94,7 @@ class JobView:
         elif state == "failed":
             self._say(f"{name} {at} at step {step}")
         elif state == "returned":
-            self._say(f"{name} has returned after {_steps(step)}")
+            self._say(f"{name} {at or 'has returned'} after {_steps(step)}")
         elif before == "silent":
             self._say(f"{name} answers again")
 

@@ -215,7 +215,7 @@ class RankLateError(WorldError, TimeoutError):
     Attributes:
         waiting: The ranks that wait.
         late: The ranks for which they wait.
-        where: The line of the program at which the first of these is; empty if unknown.
+        where: The line at which the first of these is, or if they have ended, the first that waits; empty if unknown.
     """
 
     waiting: tuple[int, ...] = ()

@@ -23,12 +23,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from devshim.world.causes import SILENT, has_raised
+from devshim.world.causes import exit_status, has_raised
 from devshim.world.cluster import tied
 from devshim.world.launchers import without_launchers
 from devshim.world.news import News
 from devshim.world.output import lines
-from devshim.world.output_end import OutputEnd
+from devshim.world.rank_process import RankProcess
 from devshim.world.step_store import StepStore
 
 __all__ = ["Agent", "with_concurrency_groups"]
@@ -39,37 +39,6 @@ _ENDING = 4.0
 _HELD = 1.0
 """Seconds for which a process that a rank has started may write to the output of the rank after its end."""
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
-
-
-class _Rank:
-    """A rank's process, and its last report."""
-
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
-        self.process, self.folder = process, folder
-        self.output_end, self.heartbeat = OutputEnd(), {}  # type: OutputEnd, dict[str, Any]
-        self.last_heartbeat = time.monotonic()
-        self.raised_since: float | None = None
-        self.reported_late, self.reported_raised = False, False
-        self.reported: tuple[Any, ...] = ()
-
-    @property
-    def tail(self) -> str:
-        """The end of what it has printed as errors."""
-        return str(self.output_end)
-
-    @property
-    def silent(self) -> float:
-        """The seconds since its last heartbeat."""
-        return time.monotonic() - self.last_heartbeat
-
-    @property
-    def state(self) -> str:
-        """``starts`` until its first heartbeat, then ``runs`` or ``silent``."""
-        return "starts" if not self.heartbeat else "silent" if self.silent > SILENT else "runs"
-
-    def report(self) -> dict[str, Any]:
-        """Return its last heartbeat, the seconds since then, and, if its program has ended, the end of its output."""
-        return {**self.heartbeat, "silent": self.silent, "tail": self.tail if self.heartbeat.get("ends") else ""}
 
 
 class Agent:
@@ -83,7 +52,7 @@ class Agent:
 
     def __init__(self, address: str, timeout: float, progress: float | None = None) -> None:
         self._address, self._timeout, self._progress = address, timeout, progress
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, RankProcess] = {}
         self._news = News()
         ray = os.environ.get("RAY_TMPDIR", "")  # removed with Ray, even if this process is killed
         self._folder = Path(tempfile.mkdtemp(prefix="devshim-ranks-", dir=ray if os.path.isdir(ray) else None))
@@ -154,7 +123,7 @@ class Agent:
         )
         os.close(writing)
         self._watch("+", process)
-        each = self._ranks[rank] = _Rank(process, home)
+        each = self._ranks[rank] = RankProcess(process, home)
         readers = [threading.Thread(target=self._read_heartbeats, args=(each, reading), daemon=True)]
         for name in ("stdout", "stderr"):
             stream = os.dup(getattr(process, name).fileno())
@@ -174,8 +143,10 @@ class Agent:
             reader.join(max(until - time.monotonic(), 0))  # processes that the rank has started may hold the pipe open
         _signal(process, signal.SIGKILL)
         self._watch("-", process)
-        at, step = str(each.heartbeat.get("at", "")), int(each.heartbeat.get("step", 0))
-        self._news.add("end", rank, status, each.tail, at, self._result(each, status), step)
+        at, exit_at = str(each.heartbeat.get("at", "")), str(each.heartbeat.get("exit_at", ""))
+        step, is_over = int(each.heartbeat.get("step", 0)), bool(each.heartbeat.get("ends"))
+        result = self._result(each, status)
+        self._news.add("end", rank, exit_status(status, each.tail), each.tail, at, result, step, is_over, exit_at)
 
     def _watch(self, sign: str, process: subprocess.Popen[bytes]) -> None:
         """Name a process group that must end if this process is killed, or one that has ended."""
@@ -183,11 +154,11 @@ class Agent:
             self._watchdog.write(f"{sign}{process.pid}\n".encode())
             self._watchdog.flush()
 
-    def _result(self, rank: _Rank, status: int) -> bytes | None:
+    def _result(self, rank: RankProcess, status: int) -> bytes | None:
         path = rank.folder / "out"
         return path.read_bytes() if status == 0 and path.exists() else None
 
-    def _read_heartbeats(self, rank: _Rank, descriptor: int) -> None:
+    def _read_heartbeats(self, rank: RankProcess, descriptor: int) -> None:
         with os.fdopen(descriptor) as lines:
             for line in lines:
                 with suppress(ValueError):
@@ -222,14 +193,14 @@ class Agent:
                     each.reported_late = True
                     self._news.add("late", rank)
 
-    def _send_state(self, rank: int, each: _Rank, is_due: bool) -> None:
+    def _send_state(self, rank: int, each: RankProcess, is_due: bool) -> None:
         """Report a rank whose state has changed, or its step if a report is due."""
         now = each.state, each.heartbeat.get("step", 0), each.heartbeat.get("what"), each.heartbeat.get("at", "")
         if each.process.poll() is None and (now[:1] != each.reported[:1] or (is_due and now != each.reported)):
             each.reported = now
             self._news.add("state", rank, *now)
 
-    def _send_raised(self, rank: int, each: _Rank) -> None:
+    def _send_raised(self, rank: int, each: RankProcess) -> None:
         """Report a rank whose program has ended with an exception some seconds ago, and whose process has not."""
         if each.reported_raised or each.process.poll() is not None:
             return
@@ -238,7 +209,8 @@ class Agent:
         each.raised_since = each.raised_since or time.monotonic()
         if time.monotonic() - each.raised_since >= _ENDING:
             each.reported_raised = True
-            self._news.add("raised", rank, each.tail, str(each.heartbeat.get("at", "")))
+            at, exit_at = str(each.heartbeat.get("at", "")), str(each.heartbeat.get("exit_at", ""))
+            self._news.add("raised", rank, each.tail, at, exit_at)
 
     def news(self, patience: float, received: int) -> list[tuple[Any, ...]]:
         """Return what happened since the last answer, as `News.take` does."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from devshim.errors import HostLostError, RankFailedError, RankLateError, RanksDisagreeError
@@ -18,6 +16,7 @@ from devshim.errors.formatting import list_some
 from devshim.registry.processes import describe_exit
 from devshim.world.heartbeat import is_program
 from devshim.world.output_end import TRACEBACK
+from devshim.world.reports import Ended, Report
 
 if TYPE_CHECKING:
     from devshim.errors import WorldError
@@ -26,9 +25,10 @@ __all__ = [
     "ONE_ORDER",
     "Ended",
     "Report",
+    "describe_returned",
+    "exit_status",
     "failure",
     "find_ending",
-    "find_late",
     "has_raised",
     "is_of_peers",
     "name_ranks",
@@ -40,10 +40,10 @@ ONE_ORDER = "every rank must make the same calls of ds.world(), in one order"
 _ABORTED, _OF_PEERS = 3, 4
 """The positions in the order of causes of ranks that were aborted, as JAX does if rank 0 is lost, and of reports about
 other ranks."""
-SILENT = 2.0
-"""Seconds without a heartbeat, after which a rank does not answer."""
 _BY_EXIT = (1, 2)
 """The exit statuses of ``sys.exit("...")`` and of wrong arguments, which print the reason."""
+_BY_INTERRUPT = (1, 128 + signal.SIGINT)
+"""The exit statuses of Python after a `KeyboardInterrupt` if it does not kill itself by SIGINT."""
 _LONGEST_SHOWN = 300
 """The maximum number of characters of a printed reason that an error shows."""
 _HEAD = re.compile(r"^(?P<group>  \+ Exception Group )?(?! *\|).*?Traceback \(most recent call last\)", re.MULTILINE)
@@ -61,72 +61,51 @@ _PEER = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The end of a rank: its exit status (negative for a signal, None with its host), and the end of its output."""
-
-    rank: int
-    status: int | None
-    tail: str = ""
-    at: str = ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """The last report of a rank.
-
-    Attributes:
-        silent: Seconds since this report.
-        step: How many collectives it has started.
-        what: The collective that it is in, or None.
-        seconds: How long it has been in it.
-        at: The line of the program.
-        ends: True if the program has ended, but the process has not.
-        raised: The type of the last exception that Python has stored, or an empty text; see `has_raised`.
-        tail: The end of its output, if it has ended.
-    """
-
-    silent: float = 0.0
-    step: int = 0
-    what: str | None = None
-    seconds: float = 0.0
-    at: str = ""
-    ends: bool = False
-    raised: str = ""
-    tail: str = ""
-
-
 def name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     """Return ``rank 0 on a, rank 2 on b``; of many ranks, the first four and how many more."""
     return list_some(ranks, 4, lambda rank: f"rank {rank} on {hosts[rank]}")
 
 
-def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int] = ()) -> WorldError:
+def describe_returned(ranks: Collection[int], cut_off: Collection[int], hosts: Sequence[str]) -> str:
+    """Return that ranks have returned, or for some of them only that they have ended.
+
+    Args:
+        ranks: The ranks that ended with exit status 0.
+        cut_off: Those of them whose program did not come to its end, as after ``os._exit(0)``.
+        hosts: The host of each rank.
+    """
+    returned, others = sorted(set(ranks) - set(cut_off)), sorted(set(ranks) & set(cut_off))
+    parts = [f"{name_ranks(returned, hosts)} {_have(returned)} returned"] if returned else []
+    parts += [f"{name_ranks(others, hosts)} {_have(others)} ended with exit status 0"] if others else []
+    return ", and ".join(parts)
+
+
+def exit_status(status: int, tail: str) -> int:
+    """Return an exit status; for every `KeyboardInterrupt` that of SIGINT.
+
+    Python kills itself by SIGINT after one in a file, but not after one in a module, or if a framework prevents it.
+    """
+    is_interrupt = status in _BY_INTERRUPT and has_raised(KeyboardInterrupt.__name__, tail)
+    return -signal.SIGINT if is_interrupt else status
+
+
+def failure(
+    ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int] = (), cut_off: Collection[int] = ()
+) -> WorldError:
     """Return the error of a job.
 
     Args:
         ended: The ranks that failed, in the order of their failures.
         hosts: The host of each rank.
         returned: The ranks that ended normally. If the others report only that a peer has ended, these are the cause.
+        cut_off: As for `describe_returned`.
     """
     first = min(ended, key=_order)
     who = name_ranks([first.rank], hosts)
     if returned and _order(first) == _OF_PEERS:
-        reason = _last_error(first.tail).partition(": ")[2] or f"{who} {describe_exit(first.status or 0)}"
-        early = RankLateError(
-            f"{name_ranks(sorted(returned), hosts)} has returned, and others have not: {reason}", ONE_ORDER
-        )
-        early.waiting, early.late = tuple(sorted(each.rank for each in ended)), tuple(sorted(returned))
-        return early
+        return _early_error(first, ended, hosts, returned, cut_off)
     if first.status is None:
-        host = hosts[first.rank]
-        lost = [rank for rank, each in enumerate(hosts) if each == host]
-        error = HostLostError(
-            f"{name_ranks(lost, hosts)} was lost with its host, or the host is unreachable",
-            "start the job again on the hosts that are left, or let it restart: retries=1, min_ranks=1",
-        )
-        error.host, error.ranks = host, tuple(lost)
-        return error
+        return _lost_error(hosts[first.rank], hosts)
     if "RanksDisagreeError" in first.tail:
         problem = _last_error(first.tail).partition(": ")[2] or f"{who} disagrees with its peers"
         lines = {each.rank: _innermost_line(each.tail) for each in ended if "RanksDisagreeError" in each.tail}
@@ -135,8 +114,9 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
         return RanksDisagreeError(f"{problem} ({where})" if where else problem, ONE_ORDER)
     is_crash = first.status < 0 and first.status != -signal.SIGINT  # Python raises KeyboardInterrupt for it
     reason = "" if is_crash else _last_error(first.tail)
-    where = _innermost_line(first.tail, is_crash) or first.at
-    text = f"{who} {describe_exit(first.status)}{': ' if reason else ''}{reason}{f', at {where}' if where else ''}"
+    where = _innermost_line(first.tail, is_crash) or first.exit_at
+    line = f", at {where}" if where else f", and was last at {first.at}" if first.at else ""
+    text = f"{who} {describe_exit(first.status)}{': ' if reason else ''}{reason}{line}"
     said = "" if reason or first.status not in _BY_EXIT else _last_line(first.tail)
     text += f"; the last line of its output is: {said}" if said else ""
     failed = RankFailedError(text, "the end of its output is in the error's attribute tail")
@@ -144,10 +124,42 @@ def failure(ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int
     return failed
 
 
+def _early_error(
+    first: Ended, ended: Sequence[Ended], hosts: Sequence[str], returned: Sequence[int], cut_off: Collection[int]
+) -> RankLateError:
+    """Return the error of ranks whose peers have returned, with the line at which the first of them failed."""
+    who = name_ranks([first.rank], hosts)
+    reason = _last_error(first.tail).partition(": ")[2] or f"{who} {describe_exit(first.status or 0)}"
+    where = _innermost_line(first.tail)
+    line = f"; {who} was at {where}" if where else ""
+    early = RankLateError(
+        f"{describe_returned(returned, cut_off, hosts)}, and others have not: {reason}{line}", ONE_ORDER
+    )
+    early.waiting, early.late = tuple(sorted(each.rank for each in ended)), tuple(sorted(returned))
+    early.where = where
+    return early
+
+
+def _lost_error(host: str, hosts: Sequence[str]) -> HostLostError:
+    """Return the error of a host that is lost."""
+    lost = [rank for rank, each in enumerate(hosts) if each == host]
+    how = "was lost with its host" if len(lost) == 1 else "were lost with their host"
+    error = HostLostError(
+        f"{name_ranks(lost, hosts)} {how}, or the host is unreachable",
+        "start the job again on the hosts that are left, or let it restart: retries=1, min_ranks=1",
+    )
+    error.host, error.ranks = host, tuple(lost)
+    return error
+
+
+def _have(ranks: Collection[int]) -> str:
+    return "has" if len(ranks) == 1 else "have"
+
+
 def find_ending(reports: Mapping[int, Report]) -> list[Ended]:
     """Return the ranks whose programs have ended with an error, but whose processes have not."""
     return [
-        Ended(rank, 1, each.tail, each.at)
+        Ended(rank, exit_status(1, each.tail), each.tail, each.at, each.exit_at)
         for rank, each in reports.items()
         if each.ends and has_raised(each.raised, each.tail)
     ]
@@ -243,56 +255,3 @@ def _innermost_line(tail: str, is_crash: bool = False) -> str:
         return ""
     found = next((each for each in program if not each["file"].startswith("<")), program[0])
     return f"{found['file'].rpartition('/')[2]}:{found['line']} in {found['name']}"
-
-
-def find_late(reports: Mapping[int, Report], gone: Sequence[int], hosts: Sequence[str], timeout: float) -> WorldError:
-    """Return the error of a job in which ranks have waited too long in a collective: one is late, or they disagree.
-
-    Args:
-        reports: The last report of each rank that runs and whose host answers.
-        gone: The ranks that have returned.
-        hosts: The host of each rank.
-        timeout: How many seconds a collective may wait.
-    """
-    running = [rank for rank in range(len(hosts)) if rank not in gone]
-    silent = [rank for rank in running if rank not in reports or reports[rank].silent > SILENT]
-    inside = {rank: each for rank, each in reports.items() if each.what is not None and rank not in silent}
-    longest = max(inside, key=lambda rank: inside[rank].seconds) if inside else silent[0]
-    step, what = (inside[longest].step, inside[longest].what) if inside else (reports[longest].step, "")
-    behind = [rank for rank in running if rank not in silent and reports[rank].step < step]
-    waiting = [rank for rank in inside if rank not in behind]
-    calls = {reports[rank].what for rank in waiting}
-    where = ""
-    if silent:
-        guilty, reason = silent, f"{name_ranks(silent, hosts)} does not answer"
-        where = reports[silent[0]].at if silent[0] in reports else ""
-        reason += f", and was last at {where}" if where else ""
-    elif gone:
-        guilty, reason = list(gone), f"{name_ranks(list(gone), hosts)} has returned"
-    elif outliving := [rank for rank in behind if reports[rank].ends]:
-        guilty, reason = outliving, f"the program of {name_ranks(outliving, hosts)} has ended, but its process has not"
-    elif behind:
-        guilty, where = behind, reports[behind[0]].at
-        reason = f"{name_ranks(behind, hosts)} has not made this call" + (f", and is at {where}" if where else "")
-    elif len(calls) > 1:
-        each = "; ".join(f"{name_ranks([rank], hosts)}: {reports[rank].what}" for rank in waiting)
-        lines = list_some(
-            [rank for rank in waiting if reports[rank].at], 4, lambda rank: f"rank {rank} at {reports[rank].at}"
-        )
-        problem = f"the ranks do not agree on step {step}: {each}"
-        return RanksDisagreeError(f"{problem} ({lines})" if lines else problem, ONE_ORDER)
-    else:
-        guilty, reason = waiting, "all ranks are in it, and the engine does not answer"
-        where_most, most = Counter(reports[rank].at for rank in waiting).most_common(1)[0]
-        odd = [rank for rank in waiting if reports[rank].at != where_most]
-        if odd and most > len(odd):  # such as a call in a signal handler that interrupted the step
-            guilty, where = odd, reports[odd[0]].at
-            reason = f"{name_ranks(odd, hosts)} has started this call, and is at {where}"
-        elif odd:
-            reason += "; " + list_some(waiting, 4, lambda rank: f"{name_ranks([rank], hosts)} is at {reports[rank].at}")
-    text = f"step {step} ({what}) has waited {timeout:g} s on {name_ranks(waiting, hosts)}: {reason}"
-    look = "look at that line" if where else "see what the ranks printed last"
-    has_returned = bool(gone) and not silent
-    error = RankLateError(text, ONE_ORDER if has_returned else f"{look}; or allow more time: timeout=...")
-    error.waiting, error.late, error.where = tuple(waiting), tuple(guilty), where
-    return error

@@ -16,14 +16,14 @@ import sysconfig
 import threading
 import time
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["INTERVAL", "begin", "is_program", "position"]
+__all__ = ["INTERVAL", "begin", "is_program", "note_exit", "position", "position_of"]
 
 INTERVAL = 0.5
 """Seconds between two lines, if nothing changes."""
@@ -35,6 +35,8 @@ _PACKAGES = ("devshim", "devshim_backends")
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _steps: Any = None
+_exit_at = ""
+"""The line of the program that has ended it: such as the last call of `sys.exit`, which prints no traceback."""
 _running: int | None = None
 
 
@@ -51,8 +53,28 @@ def begin(steps: Any = None) -> None:
         return  # no agent, a child process of a rank, or a second call
     _running = os.getpid()
     os.set_inheritable(int(descriptor), False)
+    _watch_exits()
     atexit.register(_end_well, int(descriptor), os.getpid())
     threading.Thread(target=_beat, args=(int(descriptor),), name="devshim-heartbeat", daemon=True).start()
+
+
+def note_exit(at: str) -> None:
+    """Note the line that has ended the program; an empty text changes nothing."""
+    global _exit_at
+    _exit_at = at or _exit_at
+
+
+def _watch_exits() -> None:
+    """Note the line of each call of `sys.exit` in the main thread."""
+    leave = sys.exit
+
+    @wraps(leave)
+    def exit(*status: Any) -> NoReturn:
+        if threading.current_thread() is threading.main_thread():
+            note_exit(position(sys._getframe(1)))
+        leave(*status)
+
+    sys.exit = exit
 
 
 def _beat(descriptor: int) -> None:
@@ -72,10 +94,11 @@ def _beat(descriptor: int) -> None:
 
 
 def _end_well(descriptor: int, process: int) -> None:
-    """Write the last step of a program that ends; its last line stays."""
+    """Write the last step of a program that ends, and the line that has ended it if that is known."""
     if process == os.getpid():
+        report = {**_report(), "ends": True, "raised": _last_error(), "exit_at": _exit_at}
         with suppress(OSError):
-            os.write(descriptor, (json.dumps({**_report(), "ends": True, "raised": _last_error()}) + "\n").encode())
+            os.write(descriptor, (json.dumps(report) + "\n").encode())
 
 
 def _report() -> dict[str, Any]:
@@ -104,6 +127,17 @@ def position(frame: FrameType | None) -> str:
             return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
         frame = frame.f_back
     return ""
+
+
+def position_of(error: BaseException) -> str:
+    """Return the innermost line of the program itself in the traceback of an error; empty if there is none."""
+    found, each = "", error.__traceback__
+    while each is not None:
+        code = each.tb_frame.f_code
+        if is_program(code.co_filename):
+            found = f"{os.path.basename(code.co_filename)}:{each.tb_lineno} in {code.co_name}"
+        each = each.tb_next
+    return found
 
 
 def _is_generated(frame: FrameType) -> bool:

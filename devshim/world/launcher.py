@@ -49,7 +49,7 @@ def launch(
 
     In each process, `devshim.world` gives the rank its place. Without a cluster, the ranks run on this machine, and
     listen only on its loopback address. Each line that they print is prefixed with the rank and the host. Arguments and
-    results are pickled.
+    results are pickled. The result of a rank that ends by ``sys.exit(0)`` is None.
 
     Args:
         fn: The function; a lambda or a local function also works.
@@ -77,7 +77,7 @@ def launch(
     wanted = job_of(hosts, ranks_per_host, cards_per_rank, simulate, timeout, start_timeout, retries, min_ranks)
     cluster.require_ray()
     found = launch_job(replace(wanted, code=_pickle_call(fn, args)), show_event)
-    return [pickles.loads(result) for result in found if result is not None]
+    return [None if result is None else pickles.loads(result) for result in found]
 
 
 def job_of(
@@ -148,8 +148,9 @@ def launch_job(wanted: Job, notify: Listener) -> list[bytes | None]:
         wanted: The job.
         notify: Called with each event: ``("started", hosts, attempt, devices)``,
             ``("output", rank, host, stream, lines)``, ``("state", rank, state, step, collective, line)``,
-            ``("end", rank, status, step)``, ``("again", attempt, problem)``, and ``("steps", {rank: step})`` of a
-            start that has failed.
+            ``("end", rank, status, step, is_over)``, ``("again", attempt, problem)``, and ``("steps", {rank: step})``
+            of a start that has failed. ``is_over`` is False if the program did not come to its end, as after
+            ``os._exit(0)``.
     """
     folder = folders.new()
     try:

@@ -14,6 +14,7 @@ import time
 import zlib
 from collections import deque
 from contextlib import closing
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -24,8 +25,8 @@ from devshim.devices.device import CPU
 from devshim.errors import AlreadyStartedError, ArgumentError, DevshimError, RankFailedError, UnsupportedError
 from devshim.transfers import engine, observers
 from devshim.world import siblings, trees
-from devshim.world.portable import disagreement, late_error
 from devshim.world.cluster import restore_sigterm
+from devshim.world.portable import disagreement, late_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,6 +43,8 @@ __all__ = ["Native", "requested_engine"]
 
 _KINDS = 32
 """The most dtypes of a call that are compared; a call with more dtypes uses the portable engine."""
+_LONGEST = 200
+"""The maximum number of characters of an engine's error that are shown."""
 _TEXT, _END = 400, 90
 """The number of bytes of a rank's call that are shown, and of those at its end, the checksum of its shapes."""
 
@@ -254,8 +257,12 @@ class Native:
         if waited > 0.9 * collective_timeout(place):
             return late_error(place, step, others if len(others) == 1 else siblings.stopped(place))
         known = others if len(others) == 1 else siblings.ended(place)
-        said = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-        gone = f" ({place.list_ranks(known)} has ended)" if known and len(others) > 1 else ""
+        said = shorten(next(iter(str(error).splitlines()), type(error).__name__), _LONGEST, placeholder=" ...")
+        gone = (
+            f" ({place.list_ranks(known)} {'has' if len(known) == 1 else 'have'} ended)"
+            if known and len(others) > 1
+            else ""
+        )
         msg = f"step {step.number} ({step.what}) failed on {place.name_rank(place.rank)}{gone}: {said}"
         failed = RankFailedError(msg, "if another rank has ended, see what it printed last")
         if len(known) == 1:

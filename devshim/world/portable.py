@@ -134,7 +134,7 @@ def late_error(place: Place, step: Step, late: list[int]) -> RankLateError:
     waited = time.monotonic() - step.began
     msg = (
         f"step {step.number} ({step.what}) has waited {waited:.0f} s on {place.name_rank(place.rank)}: "
-        f"{place.list_ranks(late) or 'another rank'} has not made this call"
+        f"{place.list_ranks(late) or 'another rank'} {'have' if len(late) > 1 else 'has'} not made this call"
     )
     error = RankLateError(msg, "every rank must make this call; DEVSHIM_TIMEOUT is the time to wait")
     error.waiting, error.late = (place.rank,), tuple(sorted(late))

@@ -14,6 +14,7 @@ from devshim.world import causes, lost_agents, rank_environment
 from devshim.world.agent import with_concurrency_groups
 from devshim.world.cluster import Host, chosen, hosts_of, share_ranks
 from devshim.world.job import Job
+from devshim.world.late_ranks import find_late
 
 __all__ = ["run"]
 
@@ -73,6 +74,7 @@ class Attempt:
         self.agents: list[Any] = []
         self.devices: list[str] = []
         self.results: dict[int, bytes | None] = {}
+        self.cut_off: set[int] = set()  # of the results, as in `causes.describe_returned`
         self.failed: dict[int, causes.Ended] = {}
         self.late_since: float | None = None
         self.received: list[int] = [0] * len(hosts)
@@ -225,7 +227,7 @@ class Attempt:
                 for each in causes.find_ending(self._collect_reports())
                 if each.rank not in self.failed | self.results
             ]
-        return causes.failure(ended, self.names, list(self.results))
+        return causes.failure(ended, self.names, list(self.results), self.cut_off)
 
     def _ranks_of(self, index: int) -> range:
         first = sum(self.counts[:index])
@@ -262,15 +264,16 @@ class Attempt:
             elif kind == "late":
                 self.late_since = self.late_since or time.monotonic()
             elif kind == "raised":
-                self.failed[rank] = causes.Ended(rank, 1, *rest)
+                self.failed[rank] = causes.Ended(rank, causes.exit_status(1, rest[0]), *rest)
             else:
-                status, tail, at, result, step = rest
+                status, tail, at, result, step, is_over, exit_at = rest
                 self.failed.pop(rank, None)
                 if status == 0:
                     self.results[rank] = result
+                    self.cut_off.update(() if is_over else (rank,))
                 else:
-                    self.failed[rank] = causes.Ended(rank, status, tail, at)
-                self.notify("end", rank, status, step)
+                    self.failed[rank] = causes.Ended(rank, status, tail, at, exit_at)
+                self.notify("end", rank, status, step, is_over)
 
     def _raise_if_late(self, at_once: bool) -> None:
         """Raise the error of ranks that have waited too long; but first wait for a rank whose program has ended.
@@ -278,14 +281,13 @@ class Attempt:
         Its own error may be the cause, and its process may take seconds to end.
         """
         reports = self._collect_reports()
-        if not any(
-            each.what is not None and each.seconds + each.silent > self.job.timeout for each in reports.values()
-        ):
+        waits = [each.seconds + each.silent for each in reports.values() if each.what is not None]
+        if max(waits, default=0.0) <= self.job.timeout:
             self.late_since = None  # the ranks that it waited for have arrived
         elif not any(each.ends for each in reports.values()) or (at_once and not causes.find_ending(reports)):
-            raise causes.find_late(reports, list(self.results), self.names, self.job.timeout)
+            raise find_late(reports, list(self.results), self.names, self.job.timeout, self.cut_off)
         elif at_once:
-            raise causes.failure(causes.find_ending(reports), self.names, list(self.results))
+            raise causes.failure(causes.find_ending(reports), self.names, list(self.results), self.cut_off)
 
     def _collect_reports(self) -> dict[int, causes.Report]:
         import ray

@@ -24,8 +24,8 @@ def test_each_change_is_a_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> 
     view.receive("output", 1, "a", "stderr", ["bad"])
     view.receive("state", 2, "silent", 3, None, "")
     view.receive("state", 2, "runs", 3, None, "")
-    view.receive("end", 0, 0, 12)
-    view.receive("end", 2, -9, 1)
+    view.receive("end", 0, 0, 12, True)
+    view.receive("end", 2, -9, 1, True)
     said = capsys.readouterr()
     assert said.out.splitlines() == [
         "devshim: 3 ranks started: 2 on a, 1 on b",
@@ -43,7 +43,7 @@ def test_the_table_has_a_row_for_each_rank() -> None:
     view = started()
     view.receive("state", 0, "runs", 7, "all_reduce, sum of float32 (10,)", "train.py:3 in job")
     view.receive("state", 1, "silent", 6, None, "train.py:9 in step")
-    view.receive("end", 2, 3, 5)
+    view.receive("end", 2, 3, 5, True)
     grid = view.grid()
     assert [column.name for column in grid.columns] == ["rank", "host", "device", "step", "state", "where"]
     assert grid.rows == [
@@ -61,7 +61,7 @@ def test_a_small_terminal_shows_the_ranks_that_need_attention() -> None:
         view.receive("state", rank, "runs", 50, None, "")
     view.receive("state", 70, "silent", 50, None, "")
     view.receive("state", 90, "runs", 40, None, "")
-    view.receive("end", 10, 0, 60)
+    view.receive("end", 10, 0, 60, True)
     grid = view.grid(3)
     assert [row[0] for row in grid.rows if row is not None] == ["0", "70", "90"]
     assert grid.title.endswith("97 ranks are not shown")
@@ -74,13 +74,13 @@ def last(capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_last_paragraph_says_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
     view = started()
     for rank in range(3):
-        view.receive("end", rank, 0, 12)
+        view.receive("end", rank, 0, 12, True)
     view.finish()
     said = last(capsys)
     assert said.startswith("devshim: the job is done: 3 ranks ended with exit status 0 after ")
     assert said.endswith(" s and 12 steps.")
     view.receive("started", HOSTS, 1, DEVICES)
-    view.receive("end", 1, 3, 2)
+    view.receive("end", 1, 3, 2, True)
     view.receive("steps", {0: 3, 1: 1, 2: 3})
     view.fail("rank 1 on a ended with exit status 3", "look")
     said = last(capsys)

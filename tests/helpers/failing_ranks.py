@@ -26,9 +26,9 @@ BUSY = 4
 HERE = Path(__file__).name
 LONG = 100
 CAUSES: dict[str, tuple[type[ds.WorldError], str]] = {
-    "kill": (ds.RankFailedError, f"{{who}} was killed by SIGKILL, at {HERE}:"),
+    "kill": (ds.RankFailedError, f"{{who}} was killed by SIGKILL, and was last at {HERE}:"),
     "segfault": (ds.RankFailedError, f"{{who}} was killed by SIGSEGV, at {HERE}:"),
-    "exit": (ds.RankFailedError, f"{{who}} ended with exit status 3, at {HERE}:"),
+    "exit": (ds.RankFailedError, f"{{who}} ended with exit status 3, and was last at {HERE}:"),
     "exception": (ds.RankFailedError, f"{{who}} ended with exit status 1: ValueError: a bad batch, at {HERE}:"),
     "stop": (ds.RankLateError, f"{{who}} does not answer, and was last at {HERE}:"),
     "sleep": (ds.RankLateError, f"at {HERE}:"),
@@ -133,6 +133,7 @@ def check(error: Any, how: str, rank: int, host: str, ranks: int) -> None:
     said = [words.format(who=who, rank=rank)]
     if how == "return":  # on JAX, its process waits for its peers
         said.append(f"the program of {who} has ended, but its process has not")
+        said.append(f"{who} has ended with exit status 0")  # by `os._exit`
     assert any(each in error.problem for each in said), error
     assert who in error.problem, error
     if kind is ds.RankLateError:

@@ -45,7 +45,7 @@ class Agents:
             await asyncio.sleep(patience)
             return []
         await asyncio.sleep(max(left, 0))
-        return [("end", rank, 0, "", "train.py:1 in job", None, 7) for rank in mine]
+        return [("end", rank, 0, "", "train.py:1 in job", None, 7, True, "") for rank in mine]
 
     async def counted(self) -> int:
         """Return how many calls have arrived."""

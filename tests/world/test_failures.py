@@ -21,6 +21,7 @@ from one_host import host as host
 import devshim as ds
 
 TIMEOUT = 3.0
+LINES = Path(__file__).read_text().splitlines()
 SUM = "all_reduce, sum of float32 (10,)"
 
 
@@ -38,6 +39,12 @@ def fail(how: str, folder: str) -> None:
         ctypes.string_at(0)
     if how == "exit":
         os._exit(3)
+    if how == "quit":
+        os._exit(0)
+    if how == "leave":
+        raise SystemExit("no data")  # without a traceback
+    if how == "interrupt":
+        raise KeyboardInterrupt
     if how == "exception":
         msg = "a bad batch"
         raise ValueError(msg)
@@ -67,6 +74,8 @@ def job(how: str, folder: str) -> tuple[int, int, str]:
         fail(how, folder)
         if how == "return":
             return rank, 0, ""
+        if how == "result":
+            return (letter for letter in "")  # type: ignore[return-value]  # which cannot be pickled
     Steps.number = 5
     Steps.doing = type("Step", (), {"number": 5, "what": SUM, "began": time.monotonic()})  # type: ignore[assignment]
     time.sleep(100)
@@ -87,13 +96,23 @@ def test_results_come_in_the_order_of_the_ranks(tmp_path: Path, capfd: pytest.Ca
 
 
 CAUSES = {
-    "kill": (ds.RankFailedError, "was killed by SIGKILL, at test_failures.py:"),
+    "kill": (ds.RankFailedError, "was killed by SIGKILL, and was last at test_failures.py:"),
     "segfault": (ds.RankFailedError, "was killed by SIGSEGV, at test_failures.py:"),
     "exit": (ds.RankFailedError, "ended with exit status 3"),
+    "leave": (
+        ds.RankFailedError,
+        "ended with exit status 1, at test_failures.py:{leave} in fail; the last line of its",
+    ),
+    "interrupt": (ds.RankFailedError, "was killed by SIGINT: KeyboardInterrupt, at test_failures.py:"),
+    "result": (
+        ds.RankFailedError,
+        "cannot be sent to the caller of ds.launch: {reason}, at test_failures.py:{job} in job",
+    ),
     "exception": (ds.RankFailedError, "ended with exit status 1: ValueError: a bad batch, at test_failures.py:"),
     "stop": (ds.RankLateError, "does not answer"),
     "sleep": (ds.RankLateError, "has not made this call, and is at test_failures.py:"),
-    "return": (ds.RankLateError, "has returned"),
+    "return": (ds.RankLateError, "rank 2 on host0 has returned; rank 0 on host0 waits at test_failures.py:"),
+    "quit": (ds.RankLateError, "rank 2 on host0 has ended with exit status 0; rank 0 on host0 waits at"),
 }
 
 
@@ -101,6 +120,8 @@ CAUSES = {
 @pytest.mark.parametrize("how", CAUSES)
 def test_the_first_cause_is_named_in_time(how: str, tmp_path: Path) -> None:
     kind, words = CAUSES[how]
+    leave = next(number for number, line in enumerate(LINES, 1) if "raise SystemExit(" in line)
+    words = words.format(leave=leave, job=job.__code__.co_firstlineno, reason="cannot pickle 'generator' object")
     timeout = TIMEOUT * busy()
     with pytest.raises(kind) as caught:
         ds.launch(job, how, str(tmp_path), ranks_per_host=3, timeout=timeout, simulate=1)
@@ -115,6 +136,18 @@ def test_the_first_cause_is_named_in_time(how: str, tmp_path: Path) -> None:
         assert (error.waiting, error.late) == ((0, 1), (2,))
         assert SUM in error.problem
     assert left(tmp_path) == []
+
+
+def leaving() -> int:
+    """End well on rank 0, without a result."""
+    if os.environ["RANK"] == "0":
+        sys.exit(0)
+    return 7
+
+
+@pytest.mark.usefixtures("host")
+def test_a_rank_that_ends_without_a_result_has_none() -> None:
+    assert ds.launch(leaving, ranks_per_host=2) == [None, 7]
 
 
 def flaky(folder: str) -> str:
@@ -158,7 +191,10 @@ def test_nothing_is_left_if_the_caller_is_killed(tmp_path: Path) -> None:
 
 def test_the_command_says_what_happened(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text("import os, sys\nprint('rank', os.environ['RANK'])\nif sys.argv[1:] == ['bad']:\n    int('x')\n")
+    script.write_text(
+        "import os, sys\nprint('rank', os.environ['RANK'])\nif sys.argv[1:] == ['bad']:\n    int('x')\n"
+        "def leave():\n    sys.exit('no data')\nif sys.argv[1:] == ['leave']:\n    leave()\n"
+    )
     command = [sys.executable, "-m", "devshim", "launch", "--ranks", "2", "--simulate", "1", str(script)]
     good = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert good.returncode == 0, good.stderr
@@ -171,3 +207,6 @@ def test_the_command_says_what_happened(tmp_path: Path) -> None:
     assert bad.returncode == 1
     assert "ended with exit status 1: ValueError" in bad.stdout.splitlines()[-1]
     assert "train.py:4 in <module>" in bad.stdout.splitlines()[-1]
+    left = subprocess.run([*command, "leave"], capture_output=True, text=True, timeout=90)
+    said = "ended with exit status 1, at train.py:6 in leave; the last line of its output is: no data."
+    assert said in left.stdout.splitlines()[-1]

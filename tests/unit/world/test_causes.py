@@ -11,6 +11,7 @@ import pytest
 import devshim as ds
 from devshim.world import causes
 from devshim.world.causes import Ended, Report
+from devshim.world.late_ranks import find_late
 
 HOSTS = ["a", "a", "b"]
 TRACEBACK = """Traceback (most recent call last):
@@ -106,8 +107,10 @@ def test_a_group_of_what_peers_report_is_not_the_first_cause() -> None:
     ],
 )
 def test_the_reason_of_an_exit_without_traceback_is_the_last_line(status: int, tail: str, more: str) -> None:
-    expected = f"rank 1 on a ended with exit status {status}, at train.py:7 in step{more}"
-    assert causes.failure([Ended(1, status, tail, "train.py:7 in step")], HOSTS).problem == expected
+    for last, where in (("", "at train.py:9 in exit"), ("train.py:7 in step", "and was last at train.py:7 in step")):
+        expected = f"rank 1 on a ended with exit status {status}, {where}{more}"
+        ended = Ended(1, status, tail, last, "" if last else "train.py:9 in exit")
+        assert causes.failure([ended], HOSTS).problem == expected
 
 
 @pytest.mark.parametrize(
@@ -126,13 +129,27 @@ def test_an_error_of_a_signal_handler_in_a_call_is_named(end: str) -> None:
 
 def test_a_signal_is_named() -> None:
     error = causes.failure([Ended(1, -9, "", "train.py:7 in step")], HOSTS)
-    assert error.problem == "rank 1 on a was killed by SIGKILL, at train.py:7 in step"
+    assert error.problem == "rank 1 on a was killed by SIGKILL, and was last at train.py:7 in step"
 
 
 def test_a_keyboard_interrupt_has_the_line_of_its_traceback() -> None:
     tail = TRACEBACK.replace("ValueError: a bad batch", "KeyboardInterrupt")
     problem = causes.failure([Ended(1, -2, tail, "train.py:7 in step")], HOSTS).problem
     assert problem == "rank 1 on a was killed by SIGINT: KeyboardInterrupt, at train.py:32 in job"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "expected"),
+    [
+        (1, "KeyboardInterrupt", -2),
+        (130, "KeyboardInterrupt", -2),
+        (-2, "KeyboardInterrupt", -2),
+        (3, "KeyboardInterrupt", 3),
+        (1, "ValueError: a bad batch", 1),
+    ],
+)
+def test_each_keyboard_interrupt_has_one_exit_status(status: int, error: str, expected: int) -> None:
+    assert causes.exit_status(status, TRACEBACK.replace("ValueError: a bad batch", error)) == expected
 
 
 def test_a_crash_has_the_innermost_line_of_the_thread_that_crashed() -> None:
@@ -161,7 +178,11 @@ def test_a_rank_that_has_returned_is_the_cause_of_what_peers_say() -> None:
     assert isinstance(error, ds.RankLateError)
     assert (error.waiting, error.late) == ((0, 1), (2,))
     said = "Connection closed by peer [127.0.0.1]:4242"
-    assert error.problem == f"rank 2 on b has returned, and others have not: {said}"
+    where = "rank 1 on a was at train.py:32 in job"
+    assert error.problem == f"rank 2 on b has returned, and others have not: {said}; {where}"
+    assert error.where == "train.py:32 in job"
+    cut_off = causes.failure([Ended(1, 1, PEER), Ended(0, 1, PEER)], HOSTS, [2], {2})
+    assert cut_off.problem.startswith("rank 2 on b has ended with exit status 0, and others have not: ")
     assert isinstance(causes.failure([Ended(0, 1, TRACEBACK)], HOSTS, [2]), ds.RankFailedError)
 
 
@@ -169,6 +190,9 @@ def test_a_lost_host_comes_first() -> None:
     error = causes.failure([Ended(0, 1, TRACEBACK), Ended(2, None)], HOSTS)
     assert isinstance(error, ds.HostLostError)
     assert (error.host, error.ranks) == ("b", (2,))
+    assert error.problem == "rank 2 on b was lost with its host, or the host is unreachable"
+    both = causes.failure([Ended(1, None)], HOSTS)
+    assert both.problem == "rank 0 on a, rank 1 on a were lost with their host, or the host is unreachable"
 
 
 def test_ranks_that_disagree_are_reported_in_their_own_words() -> None:
@@ -179,7 +203,7 @@ def test_ranks_that_disagree_are_reported_in_their_own_words() -> None:
 
 
 def late(reports: dict[int, Report], gone: tuple[int, ...] = ()) -> Any:
-    return causes.find_late(reports, gone, HOSTS, 5)
+    return find_late(reports, gone, HOSTS, 5)
 
 
 WAITING = {0: Report(0, 3, SUM, 5.2), 1: Report(0, 3, SUM, 5.1)}
@@ -207,7 +231,7 @@ def test_what_peers_say_of_a_save_is_not_the_cause() -> None:
 
 
 def test_a_rank_whose_process_outlives_its_program_is_named() -> None:
-    error = late({**WAITING, 2: Report(0, 2, None, 0, "", True)})
+    error = late({**WAITING, 2: Report(0, 2, None, 0, ends=True)})
     assert error.problem.endswith(": the program of rank 2 on b has ended, but its process has not")
     assert error.late == (2,)
 
@@ -245,6 +269,28 @@ def test_a_rank_that_has_returned_is_named() -> None:
     error = late(WAITING, (2,))
     assert error.problem.endswith("rank 2 on b has returned")
     assert error.hint == causes.ONE_ORDER
+    waiting = {0: Report(0, 3, SUM, 5, "train.py:7 in step"), 1: Report(0, 3, SUM, 5, "train.py:9 in step")}
+    error = late(dict(waiting), (2,))
+    lines = "rank 0 on a waits at train.py:7 in step, rank 1 on a waits at train.py:9 in step"
+    assert error.problem.endswith(f": rank 2 on b has returned; {lines}")
+    assert error.where == "train.py:7 in step"
+    two = late({0: waiting[0]}, (1, 2))
+    assert two.problem.endswith(": rank 1 on a, rank 2 on b have returned; rank 0 on a waits at train.py:7 in step")
+
+
+def test_a_rank_that_left_before_its_end_has_not_returned() -> None:
+    one = find_late(WAITING, (2,), HOSTS, 5, {2})
+    assert one.problem.endswith(": rank 2 on b has ended with exit status 0")
+    both = find_late({0: WAITING[0]}, (1, 2), HOSTS, 5, {2})
+    assert both.problem.endswith(": rank 1 on a has returned, and rank 2 on b has ended with exit status 0")
+
+
+def test_several_late_ranks_are_named_in_the_plural() -> None:
+    error = late({0: WAITING[0], 1: Report(0, 2, at="train.py:3 in job"), 2: Report(0, 2, at="train.py:4 in job")})
+    assert error.problem.endswith(
+        ": rank 1 on a, rank 2 on b have not made this call, and the first is at train.py:3 in job"
+    )
+    assert late({0: WAITING[0]}).problem.endswith(": rank 1 on a, rank 2 on b do not answer")
 
 
 def test_two_different_calls_are_named() -> None:
@@ -269,7 +315,7 @@ def test_a_rank_that_was_interrupted_in_a_call_is_named() -> None:
 
 def test_of_two_ranks_in_one_call_both_are_named_with_their_lines() -> None:
     reports = {0: Report(0, 3, SUM, 5, "train.py:7 in step"), 1: Report(0, 3, SUM, 5, "train.py:90 in on_signal")}
-    error: Any = causes.find_late(reports, (), ["a", "b"], 5)
+    error: Any = find_late(reports, (), ["a", "b"], 5)
     assert error.problem.endswith(
         ": all ranks are in it, and the engine does not answer; "
         "rank 0 on a is at train.py:7 in step, rank 1 on b is at train.py:90 in on_signal"

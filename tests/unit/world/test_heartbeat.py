@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -104,7 +105,7 @@ def test_a_change_is_written_at_once_and_the_last_step_at_the_end() -> None:
     assert {each["step"] for each in reports if each["what"] == "start"} == {2}  # that of the call it is a part of
     assert inside[0]["at"].endswith(" in work")
     assert max(each["seconds"] for each in inside) > 0.4
-    assert reports[-1] == {"step": 8, "what": None, "seconds": 0.0, "ends": True, "raised": ""}
+    assert reports[-1] == {"step": 8, "what": None, "seconds": 0.0, "ends": True, "raised": "", "exit_at": ""}
 
 
 ENDING = (
@@ -130,3 +131,14 @@ def test_a_program_that_has_ended_says_so_while_its_process_goes_on(end: str, ra
     assert found[0]["ends"] is False
     assert [(each["ends"], each["raised"]) for each in found[-2:]] == [(True, raised)] * 2
     assert found[-2]["at"].endswith(" in <module>")  # the last line of the program, which has ended
+    line = f"<string>:{len(program.splitlines())} in <module>"
+    assert found[-1]["exit_at"] == (line if end.startswith("sys.exit") else "")
+
+
+def test_the_innermost_line_of_the_program_in_a_traceback_is_named() -> None:
+    def leave() -> None:
+        argparse.ArgumentParser().error("no --steps")
+
+    with pytest.raises(SystemExit) as caught:
+        leave()
+    assert heartbeat.position_of(caught.value) == f"{Path(__file__).name}:{leave.__code__.co_firstlineno + 1} in leave"

@@ -42,7 +42,7 @@ class Answer:
 
 def end(rank: int, status: int = 0) -> tuple[Any, ...]:
     """Return the event of a rank that has ended."""
-    return ("end", rank, status, "", "train.py:3 in job", None, 7)
+    return ("end", rank, status, "", "train.py:3 in job", None, 7, True, "")
 
 
 UNREACHABLE = ActorUnavailableError("The actor is unavailable: keepalive watchdog timeout")
@@ -156,12 +156,22 @@ def test_a_host_that_dies_after_its_agent_is_lost(alive: set[str], monkeypatch: 
 @pytest.mark.parametrize(
     ("tail", "said"),
     [
-        ("", "rank 0 on a ended with exit status 3, at train.py:3 in job"),
+        ("", "rank 0 on a ended with exit status 3, and was last at train.py:3 in job"),
         ("RuntimeError: Connection closed by peer\n", "the agent of b, which runs rank 1 on b, has failed"),
     ],
 )
 def test_an_agent_that_ends_after_a_rank_failed_is_not_the_cause(tail: str, said: str) -> None:
-    failed = ("end", 0, 3, f"Traceback (most recent call last):\n{tail}" if tail else "", "train.py:3 in job", None, 7)
+    failed = (
+        "end",
+        0,
+        3,
+        f"Traceback (most recent call last):\n{tail}" if tail else "",
+        "train.py:3 in job",
+        None,
+        7,
+        True,
+        "",
+    )
     with pytest.raises(ds.WorldError, match=said):
         follow(lambda index, received: ([failed] if received == 0 else None) if index == 0 else DIED)
 
@@ -216,8 +226,8 @@ def test_a_rank_that_ends_well_after_an_error_leaves_the_next_ones_their_time(mo
     answers = {
         0: [lambda: Answer([("raised", 0, peer, "")]), lambda: Answer([end(0)]), lambda: Answer(None)],
         1: [
-            lambda: Later([("end", 1, 1, peer, "", None, 7)], 1.2),
-            lambda: Later([("end", 2, 1, own, "", None, 7)], 0.2),
+            lambda: Later([("end", 1, 1, peer, "", None, 7, True, "")], 1.2),
+            lambda: Later([("end", 2, 1, own, "", None, 7, True, "")], 0.2),
             lambda: Answer(None),
         ],
     }

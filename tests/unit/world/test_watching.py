@@ -64,11 +64,11 @@ def test_a_failure_names_the_lines_of_ranks_whose_processes_go_on() -> None:
 def test_a_rank_that_has_raised_has_failed_before_its_process_ends() -> None:
     job = Reported(WAITS, Report(3, 2, ends=True, raised="ValueError"))
     tail = "Traceback (most recent call last):\nValueError: a bad batch"
-    job._receive([("raised", 1, tail, "train.py:7 in step")])
+    job._receive([("raised", 1, tail, "train.py:7 in step", "")])
     assert str(job._failure().problem) == (
-        "rank 1 on a ended with exit status 1: ValueError: a bad batch, at train.py:7 in step"
+        "rank 1 on a ended with exit status 1: ValueError: a bad batch, and was last at train.py:7 in step"
     )
-    job._receive([("end", 1, 0, tail, "", None, 2)])  # an exit function has ended the process
+    job._receive([("end", 1, 0, tail, "", None, 2, True, "")])  # an exit function has ended the process
     assert (job.failed, job.results) == ({}, {1: None})
 
 

@@ -1,0 +1,44 @@
+"""A rank's process and its last report, as the agent of its host stores them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from devshim.world.output_end import OutputEnd
+from devshim.world.reports import SILENT
+
+__all__ = ["RankProcess"]
+
+
+class RankProcess:
+    """A rank's process, and its last report."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process, self.folder = process, folder
+        self.output_end, self.heartbeat = OutputEnd(), {}  # type: OutputEnd, dict[str, Any]
+        self.last_heartbeat = time.monotonic()
+        self.raised_since: float | None = None
+        self.reported_late, self.reported_raised = False, False
+        self.reported: tuple[Any, ...] = ()
+
+    @property
+    def tail(self) -> str:
+        """The end of what it has printed as errors."""
+        return str(self.output_end)
+
+    @property
+    def silent(self) -> float:
+        """The seconds since its last heartbeat."""
+        return time.monotonic() - self.last_heartbeat
+
+    @property
+    def state(self) -> str:
+        """``starts`` until its first heartbeat, then ``runs`` or ``silent``."""
+        return "starts" if not self.heartbeat else "silent" if self.silent > SILENT else "runs"
+
+    def report(self) -> dict[str, Any]:
+        """Return its last heartbeat, the seconds since then, and, if its program has ended, the end of its output."""
+        return {**self.heartbeat, "silent": self.silent, "tail": self.tail if self.heartbeat.get("ends") else ""}
