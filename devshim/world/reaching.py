@@ -1,11 +1,13 @@
 """A check that a Ray cluster answers at an address, before Ray itself connects: Ray waits there without a limit.
 
 It opens a connection and greets by HTTP/2, the protocol of Ray's control process, whose server answers at once with its
-settings. Another server, a process that is stopped, and a network that drops packets do not.
+settings. Another server, a process that is stopped, and a network that drops packets do not. With ``RAY_USE_TLS``, the
+server does not answer a plain greeting, so an open port is enough.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -70,6 +72,8 @@ def _why_silent(host: str, port: int, seconds: float) -> str:
     until = time.monotonic() + seconds
     try:
         with socket.create_connection((host, port), seconds) as connection:
+            if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+                return ""
             connection.sendall(_GREETING)
             answer = b""
             while len(answer) < _HEAD:

@@ -65,6 +65,15 @@ def test_a_server_that_is_no_cluster_is_refused(
     assert caught.value.problem == f"no Ray cluster answers at {address}: {reason}"
 
 
+def test_a_server_with_tls_gets_no_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would not answer one in plain text. Ray itself connects next, with the certificates."""
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reaching.require_cluster(f"127.0.0.1:{server.getsockname()[1]}", 5)
+        with server.accept()[0] as peer:
+            assert peer.recv(1) == b""
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:{}", "localhost:{}", "ray://127.0.0.1:{}"])
 def test_an_address_at_which_nothing_listens_is_refused_at_once(address: str) -> None:
     address, began = address.format(free_port()), time.monotonic()
