@@ -17,11 +17,14 @@ class RankProcess:
     """A rank's process, and its last report."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
-        self.process, self.folder = process, folder
-        self.output_end, self.heartbeat = OutputEnd(), {}  # type: OutputEnd, dict[str, Any]
-        self.last_heartbeat = time.monotonic()
+        self.process: subprocess.Popen[bytes] = process
+        self.folder: Path = folder
+        self.output_end: OutputEnd = OutputEnd()
+        self.heartbeat: dict[str, Any] = {}
+        self.last_heartbeat: float = time.monotonic()
         self.raised_since: float | None = None
-        self.reported_late, self.reported_raised = False, False
+        self.reported_late: bool = False
+        self.reported_raised: bool = False
         self.reported: tuple[Any, ...] = ()
 
     @property

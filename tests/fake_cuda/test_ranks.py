@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from listening import free_port
+from devshim.testing.ports import free_port
 
 RANKS = """
 import sys

@@ -18,8 +18,9 @@ from typing import Any
 
 import chromium
 import pytest
-from listening import free_port
 from playwright.sync_api import Page, expect, sync_playwright
+
+from devshim.testing.ports import free_port
 
 CELLS = [
     "import devshim as ds\nds.use('numpy')\nds.simulate(2, memory='1GiB')\n%load_ext devshim",

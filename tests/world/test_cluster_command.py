@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from listening import descendants, free_port, is_loopback, listening
+from listening import descendants, is_loopback, listening
 
 import devshim as ds
+from devshim.testing.ports import free_port
 from devshim.world import node
 
 PROGRAM = "import os; print(os.environ['RANK'], os.environ['DEVSHIM_SIMULATE_GPUS'])"

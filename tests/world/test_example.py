@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from listening import free_port
 
 import devshim as ds
+from devshim.testing.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = str(ROOT / "examples/many_ranks.py")

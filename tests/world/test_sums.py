@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim.testing.ports import free_port
 
 SIZE = 3
 DATA = [np.random.default_rng(rank).normal(size=50_000).astype("float32") for rank in range(SIZE)]
@@ -169,10 +169,8 @@ def test_an_engine_names_the_rank_of_this_host_that_ended() -> None:
     framework = ds.framework().__name__.split(".")[0]
     if framework != "torch":
         pytest.skip("the engine of the others ends the process, or is not the default")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    port = str(free_port())
+    common = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     started = [
         subprocess.Popen(
             [sys.executable, "-c", KILLED, framework],

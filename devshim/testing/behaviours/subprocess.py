@@ -7,7 +7,6 @@ framework's start is refused after it.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from typing import ClassVar
 import pytest
 
 from devshim.testing.base import Kit
+from devshim.testing.ports import free_port
 from devshim.testing.values import feature
 
 PRELUDE = """
@@ -135,9 +135,7 @@ assert len(set(computed)) == 2
     @feature("ranks")
     def test_two_ranks_sum_by_the_frameworks_engine(self) -> None:
         """Two processes add tensors on simulated GPUs by the framework's own collectives, and end without an error."""
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = str(found.getsockname()[1])
+        port = str(free_port())
         common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         with ThreadPoolExecutor() as pool:
             ranks = [

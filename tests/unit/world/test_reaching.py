@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from listening import free_port
 
 import devshim as ds
 from devshim.contract.ranks import Place
+from devshim.testing.ports import free_port
 from devshim.world import local_ray, reaching
 from devshim.world.ray_peers import RayPeers
 

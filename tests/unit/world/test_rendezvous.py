@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from listening import free_port
 
 from devshim.contract import rank_rendezvous
 from devshim.contract.rank_rendezvous import AbsentError, Rendezvous
 from devshim.contract.ranks import Place
+from devshim.testing.ports import free_port
 
 
 def met(size: int, ranks: list[int], port: int, job: Callable[[Rendezvous], Any] = lambda each: each.said) -> Any:
