@@ -44,7 +44,7 @@ def world() -> World:
     Raises:
         ArgumentError: The variables of a launcher contradict each other.
         WorldError: The collectives of the framework did not start.
-        UnsupportedError: A rank has started this process by `subprocess`, with the variables of the rank.
+        UnsupportedError: A rank has started this process by ``subprocess``, with the variables of the rank.
         TracingError: The call is inside a compiled function.
 
     >>> import devshim as ds
@@ -78,7 +78,7 @@ def _own_place() -> Place:
     second process with the same rank, it would take part in the collectives of the job.
 
     Raises:
-        UnsupportedError: A rank that still runs has started it in another way, such as by `subprocess`.
+        UnsupportedError: A rank that still runs has started it in another way, such as by ``subprocess``.
     """
     place = find_place(os.environ)
     if place.size == 1:
