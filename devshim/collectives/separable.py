@@ -1,6 +1,6 @@
 """Check that the tensors of each container can be cut, joined or combined separately, without regard to each other.
 
-`split`, `gather` and `all_reduce_` treat each tensor of a tree by itself. The result is wrong, without an error, for
+`split`, `gather` and `all_reduce_` treat each tensor of a tree separately. The result is wrong, without an error, for
 
 * containers whose tensors belong together, because some are indices: sparse arrays, graphs, packed sequences.
   The adapter names their classes (`Backend.why_inseparable`), and every one of these calls refuses them;

@@ -50,7 +50,7 @@ def asarray(
     Raises:
         ArgumentError: ``obj`` is a tensor of another framework than ``like``.
         NotATensorError: ``like`` is not a tensor.
-        ConversionError: An item of ``obj`` is no number, or the framework lacks the dtype or cannot stack the tensors.
+        ConversionError: ``obj`` has an item that is not a number, or the framework lacks the dtype or cannot stack.
         DeviceMismatchError: Tensors in a list are on different devices, and ``device`` is not given.
         CopyNeededError: ``copy=False``, but a copy is needed.
         DeviceNotFoundError: The framework does not have the device.

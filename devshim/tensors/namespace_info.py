@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.devices.device import CPU, Device
+from devshim.devices.dtypes import COMPLEX, SIGNED, UNSIGNED
 from devshim.errors import ArgumentError, ConversionError
 from devshim.registry import current
 
@@ -15,18 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Info"]
 
-_INTS = ("int8", "int16", "int32", "int64")
-_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _FLOATS = ("float32", "float64")
-_COMPLEX = ("complex64", "complex128")
 KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
-    "signed integer": _INTS,
-    "unsigned integer": _UNSIGNED,
-    "integral": (*_INTS, *_UNSIGNED),
+    "signed integer": SIGNED,
+    "unsigned integer": UNSIGNED,
+    "integral": (*SIGNED, *UNSIGNED),
     "real floating": _FLOATS,
-    "complex floating": _COMPLEX,
-    "numeric": (*_INTS, *_UNSIGNED, *_FLOATS, *_COMPLEX),
+    "complex floating": COMPLEX,
+    "numeric": (*SIGNED, *UNSIGNED, *_FLOATS, *COMPLEX),
 }
 """The standard's kinds of dtype, with the names of their dtypes."""
 

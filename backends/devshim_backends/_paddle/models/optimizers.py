@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim.contract.blocks import join_path
 from devshim.contract.models import Leaf
+from devshim.contract.wrapped_optimizers import wrapped_optimizers
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models.storage_swap import accessors, has_memory
 
@@ -57,31 +57,8 @@ def parameters_of(optimizer: Any) -> list[Tensor]:
 
 
 def inner_optimizers(optimizer: Any) -> dict[str, Any]:
-    """Return the optimizers that one wraps (``paddle.incubate.LookAhead``), at any depth and each once, by their paths.
-
-    They are in its attributes, or in lists, tuples and dictionaries there.
-    """
-    found: dict[int, tuple[str, Any]] = {id(optimizer): ("", optimizer)}
-    pending = [("", optimizer)]
-    for path, each in pending:  # which grows
-        searched = {
-            name: value for name, value in vars(each).items() if name not in _NOT_SEARCHED | _PARAMETER_ATTRIBUTES
-        }
-        for name, inner in _iter_optimizers("", searched, set()):
-            if id(inner) not in found:
-                found[id(inner)] = (join_path(path, name), inner)
-                pending.append(found[id(inner)])
-    return dict(pending[1:])
-
-
-def _iter_optimizers(path: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield the optimizers in nested dictionaries, lists and tuples, but not inside an optimizer."""
-    if isinstance(value, paddle.optimizer.Optimizer):
-        yield path, value
-    elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
-        seen.add(id(value))
-        for key, each in list(value.items()) if isinstance(value, dict) else enumerate(value):
-            yield from _iter_optimizers(join_path(path, key), each, seen)
+    """Return the optimizers that one wraps (``paddle.incubate.LookAhead``), by their paths."""
+    return wrapped_optimizers(optimizer, paddle.optimizer.Optimizer, _NOT_SEARCHED | _PARAMETER_ATTRIBUTES)
 
 
 def _settings_of(optimizer: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import torch
 
 from devshim.contract.blocks import join_path
 from devshim.contract.models import Leaf
+from devshim.contract.wrapped_optimizers import wrapped_optimizers
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.devices import is_host_scalar
 from devshim_backends._torch.models.storage_swap import data_setter, require_movable
@@ -53,26 +54,9 @@ def leaves_of_optimizer(optimizer: Any) -> Iterator[Leaf]:
 
 
 def with_inner(optimizer: Any) -> list[tuple[str, Any]]:
-    """Return an optimizer and those in its attributes, at any depth and each once, with their paths."""
-    found = {id(optimizer): ("", optimizer)}
-    pending = [("", optimizer)]
-    for path, each in pending:  # which grows
-        for name, inner in _optimizers("", vars(each), set()):
-            if id(inner) not in found:
-                found[id(inner)] = (join_path(path, name), inner)
-                pending.append(found[id(inner)])
-    return pending
-
-
-def _optimizers(path: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield the optimizers in nested dictionaries, lists and tuples, but not inside an optimizer."""
-    if isinstance(value, torch.optim.Optimizer):
-        yield path, value
-    elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
-        seen.add(id(value))
-        for key, each in list(value.items()) if isinstance(value, dict) else enumerate(value):
-            if path or key not in _SEARCHED_ELSEWHERE:
-                yield from _optimizers(join_path(path, key), each, seen)
+    """Return an optimizer and those that it wraps, with their paths."""
+    inner = wrapped_optimizers(optimizer, torch.optim.Optimizer, _SEARCHED_ELSEWHERE)
+    return [("", optimizer), *inner.items()]
 
 
 def _tensors_of_optimizer(optimizer: Any) -> Iterator[tuple[str, Tensor, Any]]:

@@ -19,7 +19,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 class Window(NamedTuple):
-    """The keys that a query sees, counted from its own position: None is no limit.
+    """The keys that a query sees, counted from its own position: None means no limit.
 
     Attributes:
         left: The number of keys before it.

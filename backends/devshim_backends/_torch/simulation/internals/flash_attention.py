@@ -28,7 +28,7 @@ from devshim_backends._torch.simulation.internals.relabel import to_host
 
 
 def _limit(size: int | None) -> int | None:
-    """Return the size of a window; a negative one is no limit."""
+    """Return the size of a window; a negative size means no limit."""
     return None if size is None or size < 0 else size
 
 
