@@ -19,11 +19,18 @@ if TYPE_CHECKING:
     Call = Callable[[list[Any], list[Any]], tuple[Any, list[Any]]]
     """Takes variables and models; returns the scalar to differentiate, and other tensors that `fn` returned."""
 
-__all__ = ["GradientBackend"]
+__all__ = ["FLOATING", "GradientBackend"]
+
+FLOATING = ("float", "bfloat")
+"""The prefixes of the names of floating dtypes."""
 
 
 class GradientBackend:
     """The mixin of `Backend` for gradients."""
+
+    def are_floating(self, xs: Sequence[Any]) -> bool:
+        """Return True if the dtypes of all tensors are real floating ones; override if the framework says it faster."""
+        return all(self.dtype_name(x).startswith(FLOATING) for x in xs)  # type: ignore[attr-defined]  # the backend's
 
     def differentiate(
         self, call: Call, xs: Sequence[Any], parameters: Sequence[Leaf], models: Sequence[Any]

@@ -163,7 +163,7 @@ def _open_crowded(parts: list[Part | Single], merged: list[Part | Single], share
 
     Blocks that share a tied tensor are on one device: if they have more than the share together, each is opened.
     """
-    if not any(isinstance(part, Part) and part.opens for part in parts):
+    if Part not in set(map(type, parts)):  # a million tensors, say
         return None
     crowded = {path for part in merged if isinstance(part, Part) and part.nbytes > share for path in part.leaves}
     opened: list[Part | Single] = []

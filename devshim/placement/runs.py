@@ -28,7 +28,7 @@ def divide(parts: list[Part | Single], caps: list[int], limited: bool) -> Runs |
         caps: The most bytes of each device.
         limited: True if the caps are budgets.
     """
-    sizes = [0, *accumulate(map(nbytes_of, parts))]
+    sizes = [0, *accumulate([part[2] if type(part) is tuple else nbytes_of(part) for part in parts])]
     best = _fill(sizes, caps)
     if best is None:
         return None

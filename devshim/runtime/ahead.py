@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim.tensors import arguments, from_values
+from devshim.tensors import arguments, from_values, on_host
 from devshim.transfers import batch as batches
 from devshim.transfers import engine
 from devshim.trees import not_moved, plain
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Arrived = list[tuple[Callable[[Iterable[Tensor]], None], list[Tensor]]]
     """For each framework: what the thread that uses the copies calls, and the copies."""
 
-__all__ = ["send"]
+__all__ = ["copy_on_host", "send"]
 
 _NO_NUMBERS = "OSUMm"
 """The kinds of NumPy dtypes without numbers: objects, text, dates."""
@@ -43,6 +43,20 @@ def send(batch: Any, backend: Backend, device: Device) -> tuple[Any, Arrived]:
             made = _from_arrays(backend, dict(enumerate(arrays)), device)
         return plain.rebuild(batch, iter(made.values())), [(use, list(made.values()))]
     return _send(batch, backend, device)
+
+
+def copy_on_host(batch: Any, backend: Backend) -> Any:
+    """Fast path of `send`: return a copy of a batch of NumPy arrays in host memory, or None if `send` must make it."""
+    arrays: list[Any] = []
+    if backend.has_plain_arrays or not plain.collect(batch, arrays) or not arrays or not _are_different_arrays(arrays):
+        return None
+    made = []
+    for array in arrays:
+        x = on_host.copy_array(backend, array)
+        if x is None:
+            return None
+        made.append(x)
+    return plain.rebuild(batch, iter(made))
 
 
 def _are_different_arrays(found: list[Any]) -> bool:

@@ -58,6 +58,9 @@ class Batches(Generic[T]):
 
     def __next__(self) -> T:
         batch = next(self._source)
+        copied = ahead.copy_on_host(batch, self._backend)
+        if copied is not None:
+            return copied  # type: ignore[no-any-return]  # the batch, with other tensors
         try:  # a context can be entered once at a time, so each batch has a copy, which takes no time
             copied, arrived = self._context.copy().run(ahead.send, batch, self._backend, CPU)
             for use, xs in arrived:

@@ -95,14 +95,20 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 def _of_eager_tensors(args: tuple[Any, ...]) -> tuple[Backend, Device, list[Tensor]] | None:
     """Fast path: return the backend, the device and the tensors of plain trees, if all have the same ones, or None."""
     found: list[Tensor] = []
-    if not plain.collect(args, found) or not found:
+    tensors = registry.TENSORS
+    for arg in args:
+        if type(arg) in tensors:
+            found.append(arg)
+        elif not plain.collect(arg, found):
+            return None
+    if not found:
         return None
-    backend = registry.TENSORS[type(found[0])]
+    backend = tensors[type(found[0])]
     if backend.tracers_have_no_device and backend.tracing():
         return None
     device, flag = None, backend.fast_paths.host_flag
     for x in found:
-        if registry.TENSORS[type(x)] is not backend:
+        if tensors[type(x)] is not backend:
             return None
         if flag and getattr(x, flag) is True:  # so it is not a tracer either
             here = CPU

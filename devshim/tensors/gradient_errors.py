@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from devshim.trees.key_paths import Cell
 
 __all__ = [
-    "FLOATING",
     "NUMBERS",
     "dtype_error",
     "no_pair_error",
@@ -30,8 +29,6 @@ __all__ = [
 ]
 
 NUMBERS = (bool, int, float, complex)
-FLOATING = ("float", "bfloat")
-"""The prefixes of the names of floating dtypes."""
 
 
 def require_scalar(backend: Backend, value: Any, describe_value: Callable[[Any], str]) -> None:
@@ -40,9 +37,8 @@ def require_scalar(backend: Backend, value: Any, describe_value: Callable[[Any],
         backend.raise_error(_no_tensor, (backend, describe_value(value), isinstance(value, (tuple, list))))
     if not backend.is_scalar(value):
         backend.raise_error(_no_scalar, (backend.shape(value),))
-    name = backend.dtype_name(value)
-    if not name.startswith(FLOATING):
-        backend.raise_error(_result_dtype, (name,))
+    if not backend.are_floating((value,)):
+        backend.raise_error(_result_dtype, (backend.dtype_name(value),))
 
 
 def position_error(given: int, count: int) -> ArgumentError:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract import capabilities
+from devshim.contract.gradients import FLOATING
 from devshim.errors import ArgumentError, messages
 from devshim.errors.formatting import describe, type_name, with_article
 from devshim.registry import default_devices, registry
@@ -35,7 +36,8 @@ class Inputs:
     """The differentiated arguments of one call: their tensors, and the trainable parameters of their models."""
 
     def __init__(self, args: tuple[Any, ...], positions: list[int]) -> None:
-        self.positions: list[int] = [_position(each, len(args)) for each in positions]
+        count = len(args)
+        self.positions: list[int] = [each if 0 <= each < count else _position(each, count) for each in positions]
         self.xs: list[Tensor] = []
         self.models: list[Any] = []
         self.parameters: list[Leaf] = []
@@ -71,9 +73,8 @@ class Inputs:
         backend = backends.pop()
         if backend is None or backends or "value_and_grad" in backend.gaps:
             return False
-        for x in found:
-            if not backend.dtype_name(x).startswith(gradient_errors.FLOATING):
-                return False
+        if not backend.are_floating(found):
+            return False
         self.xs, self._backend = found, backend
         return True
 
@@ -82,7 +83,7 @@ class Inputs:
         if owner is not None:
             self._serve(owner, position, cell)
             name = owner.dtype_name(node)
-            if not name.startswith(gradient_errors.FLOATING):
+            if not name.startswith(FLOATING):
                 raise gradient_errors.dtype_error(name, position, cell)
             self.xs.append(node)
         elif type(node) in gradient_errors.NUMBERS:

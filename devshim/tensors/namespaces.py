@@ -109,8 +109,11 @@ def namespace(x: object = None) -> Any:
         >>> normalized(ds.asarray([[3.0, 4.0]]))
         array([[0.6, 0.8]])
     """
-    backend = current.current() if x is None else registry.backend_for(x) or _backend_of_tree(x)
-    _prepare(backend.name)
+    backend = registry.TENSORS.get(type(x))
+    if backend is None:
+        backend = current.current() if x is None else registry.backend_for(x) or _backend_of_tree(x)
+    if backend.name not in _SPACES:
+        _prepare(backend.name)
     return _SPACES[backend.name]
 
 

@@ -34,7 +34,7 @@ from devshim.transfers import observing
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
 
-__all__ = ["COPY", "are_numbers", "is_short_range", "is_small", "make", "make_like"]
+__all__ = ["COPY", "are_numbers", "copy_array", "is_short_range", "is_small", "make", "make_like"]
 
 _FEW, _SHORT = 4, 2**14
 """The maximum rank and length of a shape whose elements every framework can count."""
@@ -102,6 +102,20 @@ def make(
         if fast.host_type is None:
             return x if backend.device_of(x) is CPU else None
         return x if type(x) is fast.host_type and (not fast.host_flag or getattr(x, fast.host_flag) is True) else None
+    except Exception:  # the slow path fails in the same way, with a reason
+        return None
+
+
+def copy_array(backend: Backend, array: np.ndarray) -> Tensor | None:
+    """Return a tensor of a framework in host memory with an array's values, or None, as `make` does."""
+    if observing.ACTIVE is not None or not _is_plain(array) or backend.compiling():
+        return None
+    fast = backend.fast_paths
+    try:
+        x = backend.from_numpy(array, CPU, True)
+        if fast.host_flag:
+            return x if type(x) is fast.host_type and getattr(x, fast.host_flag) is True else None
+        return x if backend.device_of(x) is CPU else None
     except Exception:  # the slow path fails in the same way, with a reason
         return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from devshim.contract.gradients import FLOATING
 from devshim.errors import messages
 from devshim.errors.formatting import with_article
 from devshim.registry import current, registry
@@ -89,7 +90,7 @@ def _flat(backend: Backend, at: int, tree: Any) -> Flattened:
         if owner is not backend:
             backend.raise_error(messages.tracing, (backend, f"value_and_grad of {owner.title}", MODELS_OUTSIDE))
         name = backend.dtype_name(x)
-        if not name.startswith(gradient_errors.FLOATING):
+        if not name.startswith(FLOATING):
             backend.raise_error(gradient_errors.dtype_error, (name, at, cell))
     if not flat.tensors:
         backend.raise_error(gradient_errors.no_tensor_error, (at, with_article(type(tree).__name__)))

@@ -42,9 +42,14 @@ def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
 def rebuild(tree: Any, new: Iterator[Any]) -> Any:
     """Return a plain tree with the next objects instead of its tensors."""
     kind = type(tree)
-    if kind is dict:
-        return {key: rebuild(each, new) if type(each) in _NODES else next(new) for key, each in tree.items()}
+    if kind is dict:  # loops, because a comprehension is one more call of a function
+        fields = {}
+        for key, each in tree.items():
+            fields[key] = rebuild(each, new) if type(each) in _NODES else next(new)
+        return fields
     if kind in _NODES:
-        made = [rebuild(each, new) if type(each) in _NODES else next(new) for each in tree]
-        return made if kind is list else tuple(made)
+        items = []
+        for each in tree:
+            items.append(rebuild(each, new) if type(each) in _NODES else next(new))
+        return items if kind is list else tuple(items)
     return next(new)

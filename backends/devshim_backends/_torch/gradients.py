@@ -49,6 +49,9 @@ _NO_MODE: AbstractContextManager[object] = nullcontext()
 class TorchGradients(TorchTensors):
     """Mixin for gradients."""
 
+    def are_floating(self, xs: Sequence[Tensor]) -> bool:
+        return all(map(torch.is_floating_point, xs))
+
     def differentiate(
         self, call: Call, xs: Sequence[Tensor], parameters: Sequence[Leaf], models: Sequence[Any]
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
@@ -59,7 +62,7 @@ class TorchGradients(TorchTensors):
             with torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE:
                 if not recorded:  # setting it takes as long as a small operator
                     torch.set_grad_enabled(True)
-                inputs = [_variable(x, nested) for x in xs]
+                inputs = _variables(xs, nested)
                 value, tensors = call(list(inputs), list(models))
                 inputs += [leaf.owner for leaf in parameters]
                 grads = _gradients(value, inputs, nested)
@@ -110,10 +113,11 @@ class TorchGradients(TorchTensors):
                     setattr(replicas[path], name, moved[id(parameter)])  # recurrent layers notice this
 
 
-def _variable(x: Tensor, nested: bool) -> Tensor:
-    if nested and x.requires_grad:
-        return x.view_as(x)
-    return (x.clone() if x.is_inference() else x.detach()).requires_grad_()
+def _variables(xs: Sequence[Tensor], nested: bool) -> list[Tensor]:
+    return [
+        x.view_as(x) if nested and x.requires_grad else (x.clone() if x.is_inference() else x.detach()).requires_grad_()
+        for x in xs
+    ]
 
 
 def _gradients(value: Tensor, inputs: list[Tensor], nested: bool) -> list[Tensor]:

@@ -91,7 +91,8 @@ class TorchScopes(Backend):
         return scope
 
     def data_scope(self, device: Device) -> AbstractContextManager[object]:
-        return _NO_SCOPE if device is CPU and _is_host_default() else self.scope(device)
+        # as `_is_host_default`, without its call: `devshim.run` asks this each time
+        return _NO_SCOPE if device is CPU and _modes() == 0 and _default_device() == "cpu" else self.scope(device)
 
     def compiling(self) -> bool:
         return compiles_here()

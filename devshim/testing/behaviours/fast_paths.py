@@ -187,6 +187,41 @@ class FastPathTests(SubprocessKit):
             read[...] = -2
             np.testing.assert_array_equal(ds.to_numpy(x), expected)
 
+    @feature("create")
+    def test_a_ledger_that_opens_between_two_batches_is_noticed(self) -> None:
+        """Batches in memory are copied fast, each for itself; a loop may open a ledger after any of them."""
+        running = iter(ds.prefetch([{"x": ARRAY + i, "y": [ARRAY]} for i in range(3)], "cpu"))
+        first = next(running)
+        assert type(first["x"]) is type(ds.from_numpy(ARRAY))
+        with ds.transfers() as log:
+            running = iter(ds.prefetch([{"x": ARRAY, "y": [ARRAY]}] * 2, "cpu"))
+            next(running)
+        assert [record.bytes for record in log.records] == ([] if self.adapter.has_plain_arrays else [ARRAY.nbytes] * 2)
+        np.testing.assert_array_equal(ds.to_numpy(next(running)["y"][0]), ARRAY)
+        assert log.count == len(log.records)
+
+    @feature("value_and_grad")
+    def test_fast_gradients_follow_the_settings(self) -> None:
+        """A function computes on the device of its tensors, and an error comes before the call."""
+        w, seen = ds.asarray([1.0, 2.0]), []
+
+        def loss(tree: Any) -> Any:
+            seen.append((ds.device_of(ds.ones(1)), ds.dtype_of(ds.ones(1))))
+            return (tree["w"] * tree["w"])[0]
+
+        step = ds.value_and_grad(loss)
+        step({"w": w})
+        with ds.on(ds.devices()[-1]):
+            step({"w": w})
+        assert [device for device, _ in seen] == [ds.cpu()] * 2
+        with pytest.raises(ds.ArgumentError, match="int64"):
+            step({"w": w, "n": ds.asarray([1], dtype="int64")})
+        with pytest.raises(ds.ArgumentError, match=r"\['n'\]"):
+            step({"w": w, "n": 1.0})
+        with pytest.raises(ds.ArgumentError, match="argument 1"):
+            ds.value_and_grad(loss, argnums=1)({"w": w})
+        assert len(seen) == 2
+
     @pytest.mark.fresh
     @feature("create", "float64")
     def test_a_process_without_gpus_makes_the_same_tensors(self) -> None:
