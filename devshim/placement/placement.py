@@ -73,7 +73,7 @@ class Placement:
                     "ds.placement_of(model) shows the paths",
                 )
         self._places = {key: place if type(place) is Device else parsing.device(place) for key, place in given.items()}
-        self._globs = [key for key in self._places if "*" in key or "?" in key or "[" in key]
+        self._globs = _globs(self._places)
         self._default = None if default is None else parsing.device(default)
         self._sizes: Mapping[str, int] = {}
 
@@ -228,8 +228,10 @@ class Placement:
         """
         from devshim.placement import planner
 
-        places, sizes = planner.plan(obj, devices, budgets)
-        return cls(places, default).sized(sizes)
+        planned = cls(None, default)
+        planned._places, planned._sizes = planner.plan(obj, devices, budgets)  # paths and devices, so nothing to check
+        planned._globs = _globs(planned._places)
+        return planned
 
     def sized(self, sizes: Mapping[str, int]) -> Placement:
         """Return the same placement with the bytes of its leaves, which its table then shows."""
@@ -247,6 +249,11 @@ class Placement:
         from devshim.placement import presentation
 
         return presentation.html(self._places, self._default, self._sizes)
+
+
+def _globs(places: Mapping[str, Device]) -> list[str]:
+    """Return the keys that may be patterns."""
+    return [key for key in places if "*" in key or "?" in key or "[" in key]
 
 
 def placement_of(obj: object) -> Placement:
