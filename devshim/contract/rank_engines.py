@@ -25,6 +25,8 @@ class RankEngine(ABC):
         name: The name of the engine, such as ``"gloo"``.
         right: The operations that gave the right answer for random values on the host: dtype -> the operations. Values
             of tensors on GPUs are added on the host, too.
+        keeps_nan: True if the maximum and minimum were seen to be NaN wherever the value of some rank is. If not,
+            `devshim.world.nans` marks these places.
         takes_whole: True if `reduce_flat` takes tensors of every shape on the host, and does not change them.
         in_place: True if the sum of one tensor on the host may be computed in its own memory: to assign the tensor to
             itself afterwards copies nothing, and tells the framework what any assignment tells it.
@@ -33,6 +35,7 @@ class RankEngine(ABC):
 
     name: ClassVar[str]
     right: ClassVar[Mapping[str, Sequence[str]]]
+    keeps_nan: ClassVar[bool] = False
     takes_whole: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     part_bytes: ClassVar[int] = 0

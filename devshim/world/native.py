@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Native", "requested_engine"]
+__all__ = ["HAS_NAN", "LACKS", "RIGHT", "Native", "requested_engine"]
 
+RIGHT, HAS_NAN, LACKS = range(3)
+"""What the engine can do with the tensors of a dtype: reduce them; reduce them, but lose their NaN; not reduce them."""
 _KINDS = 32
 """The most dtypes of a call that are compared; a call with more dtypes uses the portable engine."""
 _LONGEST = 200
@@ -152,16 +154,21 @@ class Native:
         """Return True if the engine did not pass the tests of an operation for a dtype of this backend."""
         return self._engine is None or backend is not self.backend or not self._engine.is_right(dtype, op)
 
-    def compare(self, step: Step, lacking: Sequence[bool], devices: int) -> tuple[list[bool], int]:
+    @property
+    def loses_nan(self) -> bool:
+        """True if the maximum and minimum of values with NaN may be other values."""
+        return self._engine is not None and not self._engine.keeps_nan
+
+    def compare(self, step: Step, states: Sequence[int], devices: int) -> tuple[list[int], int]:
         """Compare the step with the other ranks.
 
         Args:
             step: The step of this rank.
-            lacking: For each dtype, True if this rank cannot reduce it here.
+            states: For each dtype, `RIGHT`, `HAS_NAN` or `LACKS` on this rank.
             devices: The number of devices of this rank.
 
         Returns:
-            For each dtype, True if some rank cannot reduce it here; and the devices of all ranks.
+            The largest state of all ranks for each dtype, and the devices of all ranks.
 
         Raises:
             RanksDisagreeError: A rank does something else in this step.
@@ -171,13 +178,13 @@ class Native:
         """
         place = self._place
         own = zlib.crc32(f"{step.number} {step.what}".encode()) & 0x7FFFFFFF
-        flags = list(map(int, lacking[:_KINDS]))
+        flags = list(states[:_KINDS])
         counts = [devices if rank == place.rank else 0 for rank in range(place.size)]
         found = self._max_ints(step, [own, -own, *flags, *[0] * (_KINDS - len(flags)), *counts])
         if found[0] != -found[1]:
             self._disagree(step)
-        somewhere = [bool(each) for each in found[2 : 2 + len(flags)]] + [True] * (len(lacking) - len(flags))
-        if any(somewhere) and requested_engine() == "native":
+        somewhere = found[2 : 2 + len(flags)] + [LACKS] * (len(states) - len(flags))
+        if LACKS in somewhere and requested_engine() == "native":
             msg = f"{self.name} did not pass the tests for this call: {step.what}"
             raise UnsupportedError(msg, "unset DEVSHIM_ENGINE: devshim then adds such tensors by Ray")
         return somewhere, sum(found[2 + _KINDS :])

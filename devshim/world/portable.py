@@ -89,11 +89,12 @@ class Portable:
         self._peers.put(step, {f"part {rank}": [each[rank] for each in parts] for rank in range(size) if rank != me})
         there = self._take(step, dict.fromkeys(self._others(), f"part {me}"))
         mine: list[Any] = []
-        for i, each in enumerate(parts):
-            total = (each[me] if me == 0 else there[0][i]).copy()
-            for rank in range(1, size):
-                _ADD[op](total, each[me] if rank == me else there[rank][i], out=total)
-            mine.append(total)
+        with np.errstate(all="ignore"):  # NaN and infinity are results like others
+            for i, each in enumerate(parts):
+                total = (each[me] if me == 0 else there[0][i]).copy()
+                for rank in range(1, size):
+                    _ADD[op](total, each[me] if rank == me else there[rank][i], out=total)
+                mine.append(total)
         totals = self.swap(step, mine, "total")
         return [np.concatenate([total[i] for total in totals]) for i in range(len(arrays))]
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from devshim.devices.device import CPU
+from devshim.devices.dtypes import FLOATS
 from devshim.transfers import observers, observing
 from devshim.trees.key_paths import brackets
 from devshim.world import trees
 from devshim.world.buckets import Buckets, Source
 from devshim.world.habits import Habit, Sum, can_have_tail, has_agreed, write_tail
+from devshim.world.nans import has_nan, reduce_marked
+from devshim.world.native import HAS_NAN, LACKS, RIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,8 +63,8 @@ class Sums:
             self._portable()  # connecting does not count towards the time of a step
         with self._steps.step(_describe(op, sources)) as step:
             if is_native:
-                lacking = self._list_lacking(groups, sources, kinds, op)
-                totals, devices = self._by_native(step, sources, lacking, op, count)
+                states = self._list_states(groups, sources, kinds, op)
+                totals, devices = self._by_native(step, sources, states, op, count)
             else:
                 totals = self._by_peers(step, sources, kinds, op)
                 devices = sum(self._portable().swap(step, count, "devices")) if op == "mean" else count
@@ -89,30 +92,33 @@ class Sums:
         self._habit.did(None)
 
     def _by_native(
-        self, step: Step, sources: list[Source], lacking: dict[str, bool], op: Op, count: int
+        self, step: Step, sources: list[Source], states: dict[str, int], op: Op, count: int
     ) -> tuple[dict[str, Any], int]:
         """Return the sums by dtype, by the engine where all ranks can use it, and the devices of all ranks."""
-        is_small, expected = can_have_tail(sources, op) and not any(lacking.values()), self._habit.next
+        is_small, expected = can_have_tail(sources, op) and not any(states.values()), self._habit.next
         if expected is not None:
             is_expected = is_small and (step.what, count) == (expected.what, expected.devices[0])
             total = self._sum_if_expected(step, sources if is_expected else [])
             if total is not None:
                 return {expected.kind: total}, expected.devices[1]
-        lacks, devices = self._native.compare(step, list(lacking.values()), count)
-        if is_small and not any(lacks):
+        found, devices = self._native.compare(step, list(states.values()), count)
+        if is_small and not any(found):
             only = Sum(step.what, sources[0].kind, sum(source.size for source in sources), (count, devices))
             self._habit.did(only)
             total = self._with_tail(step, sources, only, only)
             if has_agreed(total[only.size :], step.number):
                 return {only.kind: total[: only.size]}, devices
             self._habit.broke(only)
-            self._native.compare(step, list(lacking.values()), count)  # raises: a rank is in another step
+            self._native.compare(step, list(states.values()), count)  # raises: a rank is in another step
         self._habit.did(None)
-        kinds = list(lacking)
         totals = {}
-        for kind in (kind for kind, is_missing in zip(kinds, lacks, strict=True) if not is_missing):
-            totals[kind] = self._by_engine(step, [each for each in sources if each.kind == kind], op, count)
-        return {**totals, **self._by_peers(step, sources, [kind for kind in kinds if kind not in totals], op)}, devices
+        for kind, state in zip(states, found, strict=True):
+            here = [each for each in sources if each.kind == kind]
+            if state == HAS_NAN:
+                totals[kind] = self._with_nan(step, here, op)
+            elif state == RIGHT:
+                totals[kind] = self._by_engine(step, here, op, count)
+        return {**totals, **self._by_peers(step, sources, [kind for kind in states if kind not in totals], op)}, devices
 
     def _sum_if_expected(self, step: Step, sources: list[Source]) -> Any:
         """Return the sum that all ranks expect; None if one of them does something else, such as this rank.
@@ -170,6 +176,16 @@ class Sums:
             raise
         return values
 
+    def _with_nan(self, step: Step, sources: list[Source], op: Any) -> np.ndarray[Any, Any]:
+        """Return the maximum or minimum of tensors of one dtype, in which some rank has NaN."""
+        values, parts = self._buckets.in_parts(sources, sources[0].kind, self._native.part_bytes)
+        try:
+            reduce_marked(lambda each, op: self._native.reduce(step, each, op), values, parts, op)
+        except BaseException:
+            self._buckets.forget()
+            raise
+        return values
+
     def _in_place(self, step: Step, source: Source, own: np.ndarray[Any, Any], op: Op) -> Any:
         """Replace the values of a tensor on the host in its own memory, and return it; an error restores them.
 
@@ -192,13 +208,17 @@ class Sums:
             raise
         return source.x
 
-    def _list_lacking(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> dict[str, bool]:
-        """Return, for each dtype, True if the framework's engine cannot reduce tensors of it."""
+    def _list_states(self, groups: list[Group], sources: list[Source], kinds: list[str], op: str) -> dict[str, int]:
+        """Return, for each dtype, what the framework's engine can do with the tensors of this rank."""
         adding = "sum" if op == "mean" else op
-        lacking = dict.fromkeys(kinds, False)
+        states = dict.fromkeys(kinds, RIGHT)
         for group, source in zip(groups, sources, strict=True):
-            lacking[source.kind] |= self._native.lacks(group.backend, source.kind, adding)
-        return lacking
+            kind = source.kind
+            if self._native.lacks(group.backend, kind, adding):
+                states[kind] = LACKS
+            elif states[kind] == RIGHT and adding != "sum" and kind in FLOATS and self._native.loses_nan:
+                states[kind] = HAS_NAN if has_nan(source.values()) else RIGHT
+        return states
 
 
 def record(tensors: list[tuple[Backend, Tensor]], times: float, start: float, call: str, ranks: int) -> None:

@@ -2,7 +2,9 @@
 
 ``python tests/world/engine_sums.py torch`` starts 2 and 3 processes with torchrun's variables, reduces random values of
 every dtype with every operation, and prints one JSON object: dtype -> operation -> ``right``, or what was seen. Random
-values matter: small integers hide the wrong sums of float16 that some engines give.
+values matter: small integers hide the wrong sums of float16 that some engines give. Some values are NaN or infinite.
+The key ``nan`` says if the engine itself keeps NaN in the maximum and minimum. Where it does not, they are computed as
+`devshim.world.nans` does it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ DTYPES = (
 )
 OPS = ("sum", "max", "min")
 LENGTH = 200_000
+SPECIAL = (float("nan"), -float("nan"), float("inf"), -float("inf"))
+"""Values of which one in forty is, in floating-point dtypes."""
 SECONDS = 100
 
 
@@ -72,7 +76,7 @@ def finish(ranks: list[subprocess.Popen[str]], seconds: float = SECONDS) -> list
 
 
 def random_values(dtype: str, rank: int) -> Any:
-    """Return the values of one rank: whole-range integers, and floats of all sizes below 20,000."""
+    """Return the values of one rank: whole-range integers, floats of all sizes below 20,000, NaN and infinity."""
     import numpy as np
 
     from devshim.devices.dtypes import numpy_dtype
@@ -83,7 +87,9 @@ def random_values(dtype: str, rank: int) -> Any:
         return random.integers(limits.min, limits.max, LENGTH, dtype=kind, endpoint=True)
     if kind.kind == "b":
         return random.integers(0, 2, LENGTH).astype(bool)
-    values, others = random.uniform(-1, 1, (2, LENGTH)) * 10 ** random.uniform(-3, 4.3, (2, LENGTH))
+    values, others = both = random.uniform(-1, 1, (2, LENGTH)) * 10 ** random.uniform(-3, 4.3, (2, LENGTH))
+    is_special = random.random(both.shape) < 1 / 40
+    both[is_special] = random.choice(SPECIAL, np.count_nonzero(is_special))
     return (values + 1j * others if kind.kind == "c" else values).astype(kind)
 
 
@@ -92,20 +98,23 @@ def judged(result: Any, dtype: str, op: str, size: int) -> str:
     import numpy as np
 
     parts = [random_values(dtype, rank) for rank in range(size)]
-    name = {"sum": "add", "max": "maximum", "min": "minimum"}[op]
-    wide = [x.astype("float64") for x in parts] if dtype in ("float16", "bfloat16", "float32") else parts
-    expected = reduce(getattr(np, name), wide)  # in their own dtype: ``np.add.reduce`` would widen integers
-    if result.shape != expected.shape or str(result.dtype) != dtype:
+    if result.shape != parts[0].shape or str(result.dtype) != dtype:
         return f"{result.dtype} {result.shape}"
-    if op == "sum" and dtype.startswith(("float", "bfloat", "complex")):
-        step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "complex64": 2.0**-23}.get(
-            dtype, 2.0**-52
-        )
-        largest = sum(np.abs(x) for x in wide)
-        wrong = ~(np.abs(result.astype(expected.dtype) - expected) <= step * largest * size)
-    else:
-        wrong = result.astype(expected.dtype) != expected
-    return f"{int(wrong.sum())} of {LENGTH} wrong" if wrong.any() else "right"
+    if dtype.startswith("complex") and op == "sum":  # each component by itself: either may be NaN
+        result, *parts = (x.view(x.real.dtype) for x in (result, *parts))
+    add = getattr(np, {"sum": "add", "max": "maximum", "min": "minimum"}[op])
+    wide = [x.astype("float64") for x in parts] if dtype in ("float16", "bfloat16", "float32", "complex64") else parts
+    with np.errstate(invalid="ignore"):
+        expected = reduce(add, wide)  # in their own dtype: ``np.add.reduce`` would widen integers
+        found = result.astype(expected.dtype)
+        is_right = (found == expected) | ((found != found) & (expected != expected))  # NaN differs from itself
+        if op == "sum" and dtype.startswith(("float", "bfloat", "complex")):
+            step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "complex64": 2.0**-23}.get(
+                dtype, 2.0**-52
+            )
+            is_near = np.abs(found - expected) <= step * size * sum(np.abs(x) for x in wide)
+            is_right |= is_near & np.isfinite(found) & np.isfinite(expected)
+    return "right" if is_right.all() else f"{np.count_nonzero(~is_right)} of {LENGTH} wrong"
 
 
 def place_of(variables: Mapping[str, str]) -> Any:
@@ -134,7 +143,17 @@ def work(framework: str, dtypes: list[str]) -> None:
             except Exception as error:  # each framework has its own errors
                 seen = f"{type(error).__name__}: {str(error).splitlines()[0][:80]}"
             print(json.dumps([dtype, op, seen]), flush=True)
+        if "float" in dtype and seen == "right":
+            kept = {judged(reduced(engine, random_values(dtype, place.rank), op), dtype, op, place.size) for op in OPS[1:]}
+            print(json.dumps([dtype, "nan", "right" if kept == {"right"} else "lost"]), flush=True)
     engine.close()
+
+
+def reduced(engine: Any, values: Any, op: Any) -> Any:
+    """Return the result of an engine in one call."""
+    import devshim as ds
+
+    return ds.to_numpy(engine.reduce_flat(ds.from_numpy(values), op))
 
 
 def seen_in(engine: Any, dtype: str, op: Any, place: Any) -> str:
@@ -142,22 +161,40 @@ def seen_in(engine: Any, dtype: str, op: Any, place: Any) -> str:
     import numpy as np
 
     import devshim as ds
+    from devshim.world.nans import reduce_marked
 
+    def in_place(parts: Iterable[Any], op: Any) -> None:
+        given = []
+
+        def tensors() -> Iterator[Any]:
+            for part in parts:
+                given.append(part)
+                yield ds.from_numpy(part, copy=True)
+
+        results = list(engine.reduce_parts(tensors(), op))
+        for part, result in zip(given, results, strict=True):
+            part[...] = ds.to_numpy(result)
+
+    is_marked = op != "sum" and "float" in dtype and not engine.keeps_nan
     values = random_values(dtype, place.rank)
-    at_once = ds.to_numpy(engine.reduce_flat(ds.from_numpy(values), op))
-    parts = (ds.from_numpy(part) for part in np.array_split(values, 3))
-    in_parts = np.concatenate([ds.to_numpy(part) for part in engine.reduce_parts(parts, op)])
-    seen = [judged(result, dtype, op, place.size) for result in (at_once, in_parts)]
+    results = [] if is_marked else [reduced(engine, values, op)]
+    for count in (1, 3):
+        result = values.copy()
+        parts = np.array_split(result, count)
+        reduce_marked(in_place, result, parts, op) if is_marked else in_place(parts, op)
+        results.append(result)
+    seen = [judged(result, dtype, op, place.size) for result in results]
     return next((each for each in seen if each != "right"), "right")
 
 
 def code_of(name: str) -> str:
-    """Return a checksum of the code that adds the tensors: an adapter's ``ranks.py``, or the portable engine.
+    """Return a checksum of the code that adds the tensors: an adapter's ``ranks.py`` and `devshim.world.nans`.
 
-    Comments, docstrings and line breaks do not change it.
+    For Ray, it is that of the portable engine. Comments, docstrings and line breaks do not change it.
     """
-    path = "devshim/world/portable.py" if name == "portable" else f"backends/devshim_backends/_{name}/ranks.py"
-    return checksum((ROOT / path).read_text(encoding="utf-8"))
+    adapter = f"backends/devshim_backends/_{name}/ranks.py"
+    paths = ["devshim/world/portable.py"] if name == "portable" else [adapter, "devshim/world/nans.py"]
+    return checksum("\n".join((ROOT / path).read_text(encoding="utf-8") for path in paths))
 
 
 def checksum(source: str) -> str:

@@ -37,6 +37,7 @@ class TensorflowRankEngine(RankEngine):
     """The collective operators of one rank."""
 
     name: ClassVar[str] = "ring"
+    keeps_nan: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = True
     right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
         ("float16", "bfloat16", "float32", "float64", "int32", "int64"), _ALL
