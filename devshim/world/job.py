@@ -10,7 +10,7 @@ from typing import Any
 from devshim.errors import ArgumentError
 from devshim.errors.formatting import show
 
-__all__ = ["Job", "count", "seconds"]
+__all__ = ["Job", "count", "require_possible", "seconds"]
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -79,3 +79,14 @@ def count(value: Any, name: str, least: int) -> int:
         msg = f"{name} is {show(value)}, which is not a whole number of at least {least}"
         raise ArgumentError(msg, f"give a number: {name}={max(least, 1)}")
     return value
+
+
+def require_possible(min_ranks: int | None, size: int) -> None:
+    """Refuse more ranks for a restart than a job has from the start.
+
+    Raises:
+        ArgumentError: ``min_ranks`` is more than ``size``.
+    """
+    if min_ranks is not None and min_ranks > size:
+        msg = f"min_ranks is {min_ranks}, and the job has {size} rank{'s' if size > 1 else ''} before any host is lost"
+        raise ArgumentError(msg, f"min_ranks={size} at most; it is how few may be left for a restart")

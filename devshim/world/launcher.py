@@ -109,6 +109,9 @@ def job_of(
         raise ArgumentError(
             msg, "set DEVSHIM_RAY_ADDRESS to the address of a Ray cluster; without hosts, this machine is used"
         )
+    least = None if min_ranks is None else job.count(min_ranks, "min_ranks", 1)
+    if ranks_per_host is not None and (hosts is not None or address is None):
+        job.require_possible(least, job.count(ranks_per_host, "ranks_per_host", 1) * len(set(hosts or "1")))
     return Job(
         hosts=None if hosts is None else list(dict.fromkeys(hosts)),
         ranks_per_host=None if ranks_per_host is None else job.count(ranks_per_host, "ranks_per_host", 1),
@@ -117,7 +120,7 @@ def job_of(
         timeout=job.seconds(timeout, "timeout"),
         start_timeout=job.seconds(start_timeout, "start_timeout"),
         retries=job.count(retries, "retries", 0),
-        min_ranks=None if min_ranks is None else job.count(min_ranks, "min_ranks", 1),
+        min_ranks=least,
         environment=environment,
         folder=os.getcwd(),
         cluster=address,

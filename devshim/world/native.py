@@ -23,6 +23,7 @@ from devshim.contract.rank_engines import collective_timeout
 from devshim.contract.rank_rendezvous import AbsentError
 from devshim.devices.device import CPU
 from devshim.errors import AlreadyStartedError, ArgumentError, DevshimError, RankFailedError, UnsupportedError
+from devshim.registry import current
 from devshim.transfers import engine, observers
 from devshim.world import siblings, trees
 from devshim.world.cluster import restore_sigterm
@@ -73,13 +74,13 @@ class Native:
 
     Attributes:
         backend: The backend whose engine runs, or None.
-        why_not: Why no engine runs, once that is decided.
+        why_not: Why no engine runs, once one was tried.
     """
 
     def __init__(self, place: Place, steps: Steps) -> None:
         self._place, self._steps = place, steps
         self._engine: RankEngine | None = None
-        self._is_decided = False
+        self._tried: set[str] = set()
         self.backend: Backend | None = None
         self.why_not: str = ""
 
@@ -98,8 +99,24 @@ class Native:
         """True if the sum of one tensor on the host may be computed in its own memory."""
         return self._engine is not None and self._engine.in_place
 
+    def start_any(self, own: Backend | None = None) -> bool:
+        """Return True if an engine runs; start that of a call's tensors, or else that of the framework chosen by `use`.
+
+        Every call does this, with or without tensors: a rank that makes another call would be in another engine, where
+        the ranks cannot compare their calls.
+
+        Args:
+            own: The backend of the tensors.
+
+        Raises:
+            WorldError: The engine did not start, as for `start`; or another error of `start`.
+        """
+        if self._engine is not None or (own is not None and self.start(own)):
+            return True
+        return current.chosen_name() is not None and self.start(current.current())
+
     def start(self, backend: Backend) -> bool:
-        """Return True if the engine runs; the first call decides, and starts it.
+        """Return True if an engine runs; the first call with a backend starts that of the backend.
 
         Raises:
             ArgumentError: The environment requests something other than an engine, or gives no address for it.
@@ -108,7 +125,7 @@ class Native:
             RankLateError: A rank did not take part in the start in time.
             RankFailedError: The engine did not start.
         """
-        if self._is_decided:
+        if self._engine is not None or backend.name in self._tried:
             return self._engine is not None
         mode = requested_engine()
         self.why_not = self._why_not(mode, backend)
@@ -128,7 +145,7 @@ class Native:
             self.why_not = f"{backend.name} has no native collectives that devshim uses"
             if mode == "native":
                 raise UnsupportedError(self.why_not, "unset DEVSHIM_ENGINE: the ranks then exchange tensors by Ray")
-        self._is_decided = True
+        self._tried.add(backend.name)
         return self._engine is not None
 
     def _why_not(self, mode: str, backend: Backend) -> str:
@@ -146,7 +163,7 @@ class Native:
         ray = "Ray, in the order of the ranks"
         if self.backend is not None:
             return f"{self.name} of {self.backend.name}; other dtypes: {ray}"
-        if not self._is_decided:
+        if not self._tried:
             return "not started yet: the first sum starts an engine"
         return f"{ray}, because {self.why_not}"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from devshim.contract.rank_engines import collective_timeout
-from devshim.errors import RankFailedError, RankLateError, RanksDisagreeError
+from devshim.errors import RankFailedError, RankLateError, RanksDisagreeError, WorldError
 from devshim.world.causes import ONE_ORDER
 
 if TYPE_CHECKING:
@@ -98,12 +98,28 @@ class Portable:
         totals = self.swap(step, mine, "total")
         return [np.concatenate([total[i] for total in totals]) for i in range(len(arrays))]
 
+    def announce(self, step: Step) -> None:
+        """Let the other ranks see that this one is in a step."""
+        self._peers.put(step, {"here": True})
+
+    def named(self, step: Step, error: RankFailedError | RankLateError) -> WorldError:
+        """Return an engine's error of an announced step, or one that names the ranks, which engines do not know."""
+        if error.late if isinstance(error, RankLateError) else error.rank >= 0:
+            return error
+        try:
+            self._take(step, dict.fromkeys(self._others(), "here"), 0.0)
+        except RankLateError as found:
+            return found if isinstance(error, RankLateError) else error
+        except WorldError as found:
+            return found
+        return error
+
     def _others(self) -> list[int]:
         return [rank for rank in range(self._place.size) if rank != self._place.rank]
 
-    def _take(self, step: Step, keys: dict[int, str]) -> dict[int, Any]:
+    def _take(self, step: Step, keys: dict[int, str], timeout: float | None = None) -> dict[int, Any]:
         """Return the items of other ranks, or raise the error that explains their absence."""
-        left = step.began + self.patience - time.monotonic()
+        left = step.began + self.patience - time.monotonic() if timeout is None else timeout
         found, gone = self._peers.take(step, keys, max(left, 0.0))
         place = self._place
         for rank in sorted(found):

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from devshim.errors import UnsupportedError
 
@@ -85,6 +85,15 @@ class Steps:
         """
         with self.alone(what), self._report(self.number + 1, what) as step:
             yield step
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Let the time in a block not count towards that of a step around it: `doing` begins again after the block."""
+        before, self.doing = self.doing, None
+        try:
+            yield
+        finally:
+            self.doing = before and replace(before, began=time.monotonic())
 
     @contextmanager
     def _report(self, number: int, what: str) -> Iterator[Step]:

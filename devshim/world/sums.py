@@ -10,6 +10,7 @@ import numpy as np
 
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import FLOATS
+from devshim.errors import RankFailedError, RankLateError
 from devshim.transfers import observers, observing
 from devshim.trees.key_paths import brackets
 from devshim.world import trees
@@ -58,7 +59,7 @@ class Sums:
         found.sort(key=lambda each: each[0].where)  # dicts of two ranks may differ in their order
         sources, groups = [source for source, _ in found], [group for _, group in found]
         kinds = sorted({source.kind for source in sources})
-        is_native = self._native.start(groups[0].backend)
+        is_native = self._native.start_any(groups[0].backend)
         if not is_native:
             self._portable()  # connecting does not count towards the time of a step
         with self._steps.step(_describe(op, sources)) as step:
@@ -85,11 +86,30 @@ class Sums:
             total = total[first : first + source.size].reshape(source.shape)
             group.results[:] = [_result(group.backend, total, x) for x in group.xs]
 
-    def withdraw(self, step: Step) -> None:
-        """Report to the ranks that expect a sum that this rank does something else in this step."""
-        if self._habit.next is not None:
-            self._sum_if_expected(step, [])
-        self._habit.did(None)
+    def agree_without(self, step: Step, portable: Portable | None) -> None:
+        """Compare a step that is no sum with the other ranks, which may be in a sum, or expect one.
+
+        Args:
+            step: The step.
+            portable: The portable engine, if it is connected: it knows which of several ranks is missing.
+
+        Raises:
+            RanksDisagreeError: A rank does something else in this step.
+            RankLateError: A rank has not made this call in time.
+            RankFailedError: A rank has ended.
+        """
+        names = portable if self._place.size > 2 else None  # with two ranks, the engine's errors name the other
+        if names is not None:
+            names.announce(step)
+        try:
+            if self._habit.next is not None:
+                self._sum_if_expected(step, [])
+            self._habit.did(None)
+            self._native.compare(step, [], 0)
+        except (RankFailedError, RankLateError) as error:
+            if names is None or (found := names.named(step, error)) is error:
+                raise
+            raise found from error
 
     def _by_native(
         self, step: Step, sources: list[Source], states: dict[str, int], op: Op, count: int

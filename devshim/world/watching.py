@@ -13,7 +13,7 @@ from devshim.errors import HostLostError, WorldError
 from devshim.world import causes, lost_agents, rank_environment
 from devshim.world.agent import with_concurrency_groups
 from devshim.world.cluster import Host, chosen, hosts_of, share_ranks
-from devshim.world.job import Job
+from devshim.world.job import Job, require_possible
 from devshim.world.late_ranks import find_late
 
 __all__ = ["run"]
@@ -36,8 +36,7 @@ def run(job: Job, notify: Listener) -> list[bytes | None]:
     Raises:
         WorldError: It failed, or could not start.
     """
-    lost: list[str] = []
-    first = 0
+    lost, first = list[str](), 0
     for attempt in range(job.retries + 1):
         there = {name: host for name, host in hosts_of().items() if name not in lost}
         names = None if job.hosts is None else [name for name in job.hosts if name not in lost]
@@ -45,6 +44,7 @@ def run(job: Job, notify: Listener) -> list[bytes | None]:
         counts = share_ranks(job, hosts)
         size = sum(counts)
         first = first or size
+        require_possible(job.min_ranks, first)
         least = first if job.min_ranks is None else job.min_ranks
         if attempt and size < least:
             msg = f"{size} ranks are left, and at least {least} are needed"

@@ -245,16 +245,25 @@ class World:
 
     @contextmanager
     def _exchange(self, what: str) -> Iterator[tuple[Step, Portable]]:
-        """Run a block as a step without a sum, although the other ranks may expect one."""
+        """Run a block as a step without a sum.
+
+        Other ranks may be in a sum, so the ranks compare their calls by the engine that adds tensors. They do so before
+        a rank connects, for which it waits for all.
+        """
         with self.steps.alone(_public_name(what)):
-            engine = self._engine()  # connecting does not count towards the time of a step
+            is_native = self.native.start_any()
+            engine = None if is_native else self._engine()
             with self.steps.step(what) as step:
-                self._sums.withdraw(step)
-                yield step, engine
+                if engine is None:
+                    self._sums.agree_without(step, self._portable)
+                    engine = self._engine()
+                yield self.steps.doing or step, engine
 
     def _engine(self) -> Portable:
+        """Return the portable engine, connected; connecting does not count towards the time of a step."""
         if self._portable is None:
-            self._portable = Portable(self._place, self._peers(self._place))
+            with self.steps.pause():
+                self._portable = Portable(self._place, self._peers(self._place))
         return self._portable
 
 

@@ -6,7 +6,7 @@ A sum of unlike arrays fails the test, because gloo would end the process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -43,25 +43,30 @@ class Table:
 class Engine(RankEngine):
     name: ClassVar[str] = "swap"
     right: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(("float32", "int64"), tuple(ADD))
+    add: ClassVar[Mapping[str, Callable[..., Any]]] = ADD
 
     def __init__(self, place: Place, table: Table) -> None:
         self._rank, self._table = place.rank, table
 
     def reduce_flat(self, x: Any, op: str) -> Any:
-        if self._table.broken:
-            raise RuntimeError(self._table.broken)
+        self._raise_if_broken()
         self._table.sums += self._rank == 0
         parts = self._table.swap(self._rank, x.copy())
         assert len({(part.dtype, part.shape) for part in parts}) == 1
-        x[...] = reduce(ADD[op], parts)  # in place, as gloo does
+        x[...] = reduce(self.add[op], parts)  # in place, as gloo does
         return x
 
     def max_ints(self, values: Sequence[int]) -> list[int]:
+        self._raise_if_broken()
         self._table.comparisons += self._rank == 0
         parts = self._table.swap(self._rank, list(values))
         assert len({len(part) for part in parts}) == 1
         assert all(-(2**31) <= value < 2**31 for value in values)
         return [max(each) for each in zip(*parts, strict=True)]
+
+    def _raise_if_broken(self) -> None:
+        if self._table.broken:
+            raise RuntimeError(self._table.broken)
 
     def close(self) -> None:
         pass

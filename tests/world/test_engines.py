@@ -82,6 +82,17 @@ def large(world: ds.World) -> None:
         np.testing.assert_array_equal(ds.to_numpy(total), expected)
 
 
+def with_nan(world: ds.World, dtype: str) -> None:
+    """Combine values with NaN and infinity, which the order of the ranks must not change."""
+    rows = np.array([[np.nan, 1, np.inf, -np.inf], [1, np.nan, -np.inf, -np.inf]])
+    combined = {"max": np.maximum, "min": np.minimum, "sum": np.add, "mean": lambda a, b: (a + b) / 2}
+    for op, combine in combined.items():
+        for of_rank in (rows, rows[::-1]):
+            (found,) = world.all_reduce_([ds.asarray(of_rank[world.rank].tolist(), dtype=dtype)], op)
+            with np.errstate(invalid="ignore"):
+                np.testing.assert_array_equal(ds.to_numpy(found).astype("float64"), combine(*of_rank))
+
+
 def dtypes(framework: str) -> list[Any]:
     """Return the sums of tensors of every dtype that devshim and the framework have, one by one and together."""
     ds.use(framework)
@@ -96,6 +107,9 @@ def dtypes(framework: str) -> list[Any]:
         alone.append((name, ds.to_numpy(total).astype("complex64").tolist(), str(ds.to_numpy(total).dtype)))
     (together,) = world.all_reduce_([dict(mine)])
     large(world)
+    for dtype in mine:
+        if "float" in dtype:
+            with_nan(world, dtype)
     return [
         *alone,
         *((n, ds.to_numpy(x).astype("complex64").tolist(), str(ds.to_numpy(x).dtype)) for n, x in together.items()),
@@ -113,6 +127,8 @@ def test_every_dtype_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
 def unlike(framework: str) -> None:
     ds.use(framework)
     world = ds.world()
+    with pytest.raises(ds.RanksDisagreeError, match=r"rank 0 on .*: all_reduce, .*; rank 1 on .*: all_gather"):
+        world.all_gather(3) if world.rank else world.all_reduce_([ds.ones(2, dtype="float32")])
     world.all_reduce_([ds.from_numpy(np.ones(3 + world.rank, "float32"))])
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 import devshim as ds
 from devshim.world import heartbeat
+from devshim.world.steps import Steps
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,7 @@ import os, sys, time
 os.environ["DEVSHIM_HEARTBEAT"] = f"{sys.argv[1]}:{os.getpid()}"
 from devshim.world import heartbeat
 from devshim.world.steps import Steps
+from devshim.world.steps import Steps
 steps = Steps()
 heartbeat.begin(steps)
 def work():
@@ -90,6 +93,20 @@ for _ in range(7):
     with steps.step("barrier"):
         pass
 """
+
+
+def test_a_pause_does_not_count_towards_the_time_of_a_step() -> None:
+    steps = Steps()
+    with steps.step("barrier") as step:
+        with steps.pause():
+            assert steps.doing is None
+            time.sleep(0.01)
+        assert steps.doing is not None
+        assert (steps.doing.number, steps.doing.what) == (1, "barrier")
+        assert steps.doing.began >= step.began + 0.01
+    with steps.pause():
+        pass
+    assert steps.doing is None
 
 
 def test_a_change_is_written_at_once_and_the_last_step_at_the_end() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import devshim as ds
+from devshim.cli._launch_command import launch
 from devshim.contract.ranks import Place
 from devshim.world import cluster, job, launcher, ray_peers
 
@@ -49,6 +50,21 @@ def test_other_arguments(options: dict[str, Any]) -> None:
 def test_two_numbers_of_gpus_for_each_rank_contradict_each_other(cards: int) -> None:
     with pytest.raises(ds.ArgumentError, match=f"simulate=2 and cards_per_rank={cards} contradict each other"):
         ds.launch(print, simulate=2, cards_per_rank=cards)
+
+
+@pytest.mark.parametrize(("hosts", "size"), [(None, 2), (["a"], 2), (["a", "b", "a"], 4)])
+def test_more_ranks_for_a_restart_than_the_job_has(
+    monkeypatch: pytest.MonkeyPatch, hosts: list[str] | None, size: int
+) -> None:
+    monkeypatch.setenv("DEVSHIM_RAY_ADDRESS", "198.51.100.1:6379" if hosts else "")
+    monkeypatch.setattr(cluster, "require_ray", lambda: None)
+    expected = f"min_ranks is 5, and the job has {size} ranks before any host is lost"
+    with pytest.raises(ds.ArgumentError, match=expected):
+        ds.launch(print, hosts=hosts, ranks_per_host=2, min_ranks=5)
+    names = [] if hosts is None else [f"--hosts={','.join(hosts)}"]
+    with pytest.raises(ds.ArgumentError, match=expected):
+        launch.main(["--ranks=2", "--min-ranks=5", *names, "program.py"], standalone_mode=False)
+    assert launcher.job_of(hosts, 2, 1, None, "60s", "5min", 0, size).min_ranks == size
 
 
 def test_something_that_is_no_function() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,6 +128,59 @@ def test_the_environment_may_refuse_it(table: Table, monkeypatch: pytest.MonkeyP
         assert "DEVSHIM_ENGINE is 'fast'" in str(error)
 
 
+class Losing(Parted):
+    """An engine that loses NaN as gloo does."""
+
+    part_bytes: ClassVar[int] = 8
+    add: ClassVar[Mapping[str, Callable[..., Any]]] = {
+        **Engine.add,
+        "max": lambda a, b: np.where(a < b, b, a),
+        "min": lambda a, b: np.where(b < a, b, a),
+    }
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize(
+    ("values", "messages"),
+    [
+        (([1, NAN, 2, 0, 0], [NAN, 1, 3, 0, 0]), 6),
+        (([1, 1, 1, 1, 1], [1, 1, 1, 1, NAN]), 6),
+        (([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]), 3),
+        (([1, -np.inf, np.inf, 0, -0.0], [np.inf, 1, 1, 0, 0]), 3),
+    ],
+)
+def test_nan_of_a_rank_is_kept_by_an_engine_that_loses_it(
+    table: Table, monkeypatch: pytest.MonkeyPatch, values: tuple[list[float], ...], messages: int, op: Any
+) -> None:
+    monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: Losing(place, table))
+    expected = {"max": np.maximum, "min": np.minimum}[op](*np.array(values, "float32"))
+
+    def job(world: World) -> Any:
+        x = np.array(values[world.rank], "float32")
+        world.all_reduce_([x], op)
+        tree = {"n": np.array([world.rank]), "x": np.array(values[world.rank][:3], "float32"), "y": x[:2].copy()}
+        world.all_reduce_([tree], op)
+        return x, tree
+
+    for x, tree in in_ranks(job):
+        np.testing.assert_array_equal(x, expected)
+        np.testing.assert_array_equal(tree["x"], expected[:3])
+        np.testing.assert_array_equal(tree["y"], expected[:2])
+        assert tree["n"] == (op == "max")
+    in_tree = messages if np.isnan(expected[:3]).any() else 3
+    assert table.sums == messages + in_tree + 1
+
+
+def test_an_engine_that_keeps_nan_needs_one_message(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "keeps_nan", True)
+    found = in_ranks(lambda world: world.all_reduce_([np.array([NAN, 1], "float32")], "max")[0].tolist())
+    assert str(found) == str([[NAN, 1.0]] * 2)
+    assert table.sums == 1
+
+
 UNLIKE = {
     "shapes": ([np.ones(2, "float32")], [np.ones(3, "float32")], "float32 (3,)"),
     "dtypes": ([np.ones(2, "float32")], [np.ones(2, "int64")], "int64 (2,)"),
@@ -159,6 +214,43 @@ def test_ranks_compare_before_the_engine_sums(case: str, table: Table) -> None:
     assert [str(tree) for tree in trees] == before
 
 
+OTHER_CALLS: dict[str, Callable[[World], Any]] = {
+    "barrier": lambda world: world.barrier(),
+    "broadcast from rank 0": lambda world: world.broadcast(3),
+    "all_gather": lambda world: world.all_gather(3),
+}
+
+
+@pytest.mark.parametrize("before", [0, 1, 6])  # the first call starts the engine; the seventh is expected
+@pytest.mark.parametrize("other", [0, 1])
+@pytest.mark.parametrize("call", OTHER_CALLS)
+def test_a_sum_and_another_call_are_compared_at_once(call: str, other: int, before: int, table: Table) -> None:
+    def job(world: World) -> Any:
+        for _ in range(before):
+            world.all_reduce_([np.ones(2, "float32")])
+        mine = np.ones(2, "float32")
+        with pytest.raises(ds.RanksDisagreeError) as error:
+            OTHER_CALLS[call](world) if world.rank == other else world.all_reduce_([mine])
+        assert world.all_gather(world.rank) == [0, 1]  # the job can go on
+        assert world.all_reduce_([np.ones(2, "float32")])[0].tolist() == [2, 2]
+        return error.value.problem, mine.tolist()
+
+    calls = [
+        f"rank {rank} on host{rank}: {call if rank == other else 'all_reduce, sum of float32 (2,)'}" for rank in (0, 1)
+    ]
+    problem = f"the ranks do not agree on step {before + 1}: {calls[0]}; {calls[1]}"
+    assert in_ranks(job) == [(problem, [1, 1])] * 2
+
+
+def test_a_framework_without_an_engine_leaves_it_to_another(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = registry.load("numpy")
+    native = Native(Place(size=2, engine_address="127.0.0.1:1"), Steps())
+    other = SimpleNamespace(name="other", ranks_on_request="", start_ranks=lambda place, insists: None)
+    assert not native.start(other)  # type: ignore[arg-type]
+    assert native.start_any(other)  # type: ignore[arg-type]  # that of `ds.use`
+    assert native.backend is backend
+
+
 def test_a_rank_that_is_a_step_ahead_is_named(table: Table) -> None:
     def job(world: World) -> Any:
         world.steps.number += world.rank
@@ -186,7 +278,7 @@ def test_an_engine_that_does_not_start_names_the_step_of_the_sum(monkeypatch: py
     monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: json.loads(""))
 
     def job(world: World) -> tuple[str, int]:
-        world.barrier()
+        world.steps.number = 1
         with pytest.raises(ds.RankFailedError) as error:
             world.all_reduce_([np.ones(2, "float32")])
         return error.value.problem, world.steps.number
@@ -215,6 +307,39 @@ def test_a_late_rank_is_a_late_error(table: Table, monkeypatch: pytest.MonkeyPat
     for rank, error in enumerate(in_ranks(lambda world: world.all_reduce_([np.ones(2, "float32")]))):
         assert isinstance(error, ds.RankLateError)
         assert (error.waiting, error.late) == ((rank,), (1 - rank,))
+
+
+@pytest.mark.parametrize(("broken", "patience"), [("Timed out waiting 1000ms", 0.0), ("Connection closed", 60.0)])
+def test_ranks_that_are_connected_know_who_is_late(
+    table: Table, monkeypatch: pytest.MonkeyPatch, broken: str, patience: float
+) -> None:
+    """With three ranks, an engine does not say who; a rank that waits for longer than it may asks the others."""
+    monkeypatch.setattr(table, "barrier", threading.Barrier(3, timeout=20))
+    monkeypatch.setattr(sys.modules[Native.__module__], "collective_timeout", lambda place: patience)
+    table.items.append(None)
+    arrived = threading.Barrier(3, timeout=20)
+
+    def job(world: World) -> Any:
+        world.all_gather(1)
+        arrived.wait()
+        table.broken = broken
+        if world.rank == 1:
+            return arrived.wait()
+        try:
+            world.barrier()
+        except ds.WorldError as error:
+            return error
+        finally:
+            arrived.wait()
+
+    first, _, third = on_ranks(3, job, timeout=20, engine_address="127.0.0.1:1")
+    for rank, error in ((0, first), (2, third)):
+        if patience:
+            assert (type(error), error.rank) == (ds.RankFailedError, -1)
+            continue
+        assert isinstance(error, ds.RankLateError)
+        assert 1 in error.late
+        assert rank not in error.late
 
 
 def test_no_engine_starts_without_an_address(table: Table) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pytest
 
 import devshim as ds
 from devshim.contract.ranks import Place
+from devshim.devices.dtypes import numpy_dtype
 from devshim.testing.thread_ranks import on_ranks
 from devshim.world.world import World
 
@@ -59,6 +61,26 @@ def test_all_ranks_get_the_same_bits(size: int, dtype: str, op: Any) -> None:
         assert each.dtype == dtype
         assert each.tobytes() == results[0].tobytes()
         np.testing.assert_allclose(each, expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
+def test_nan_and_infinity_are_results_without_warnings(dtype: str, op: Any) -> None:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    values = [[np.nan, 1, np.inf, np.inf, 6e4], [1, np.nan, -np.inf, 1, 6e4]]
+    first, second = np.array(values, numpy_dtype(dtype))
+    with np.errstate(all="ignore"):
+        expected = {"max": np.maximum, "min": np.minimum}.get(op, np.add)(first, second)
+        expected = expected / 2 if op == "mean" else expected
+
+    def job(world: World) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return world.all_reduce_([(first, second)[world.rank].copy()], op)[0].astype("float64")
+
+    for found in in_ranks(2, job):
+        np.testing.assert_array_equal(found, expected.astype("float64"))
 
 
 def test_dtypes_of_one_byte_are_summed_apart() -> None:
