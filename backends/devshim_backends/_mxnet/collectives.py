@@ -6,6 +6,7 @@ The result has the same interface (``mx.np`` or ``mx.nd``) as the array that it 
 from __future__ import annotations
 
 import ctypes
+import operator
 import time
 from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
@@ -18,7 +19,7 @@ from mxnet.base import _LIB
 from devshim.devices.dtypes import widest
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.internals.native import CODES, device_code, dtype_code, numpy_shapes
+from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, IS_2, device_code, dtype_code, numpy_shapes
 from devshim_backends._mxnet.tracing import require_recordable
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 _ND_NAMES = {"add": "broadcast_add", "maximum": "broadcast_maximum", "minimum": "broadcast_minimum"}
 """The names of these operators in ``mx.nd``."""
 
-_CONCATENATED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
-"""Intermediate dtypes for those that 2.0 has but cannot concatenate; 1.9 does not have them."""
+_MOVED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+"""Intermediate dtypes for those that 2.0 has but cannot join, or cut along the second axis; 1.9 does not have them."""
+if IS_2:  # oneDNN does not support its arrays without dimensions
+    _MOVED_AS["bfloat16"] = "float32"
 
 _KVSTORE_DTYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
 """The dtypes that a kvstore can sum on cards."""
@@ -49,19 +52,27 @@ class MxnetCollectives(MxnetCreation):
             msg = "MXNet cannot split a sparse array"
             raise UnsupportedError(msg, "call x.tostype('default') first")
         with numpy_shapes():
-            return x[(slice(None),) * axis + (slice(start, stop),)]
+            index = (slice(None),) * axis + (slice(start, stop),)
+            return self._move_elements(lambda xs: xs[0][index], [x]) if axis else x[index]
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         with numpy_shapes():
             if len(xs) == 1:
                 return self.copy_to(xs[0], self.device_of(xs[0]))
             if isinstance(xs[0], mx.np.ndarray):
-                return self._wait_on_host(mx.np.concatenate(list(xs), axis=axis))
-            return self._wait_on_host(mx.nd.concat(*xs, dim=axis))
+                return self._wait_on_host(self._move_elements(partial(mx.np.concatenate, axis=axis), xs))
+            return self._wait_on_host(self._move_elements(lambda xs: mx.nd.concat(*xs, dim=axis), xs))
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         with numpy_shapes():
-            return self._wait_on_host(mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs))
+            stack = mx.np.stack if isinstance(xs[0], mx.np.ndarray) else lambda xs: mx.nd.stack(*xs)
+            return self._wait_on_host(self._move_elements(stack, xs))
+
+    def _move_elements(self, fn: Callable[[list[Tensor]], Tensor], xs: Sequence[Tensor]) -> Tensor:
+        """Return the result of a function that moves elements, in a dtype that has a kernel, and cast back."""
+        name = self.dtype_name(xs[0])
+        via = _MOVED_AS.get(name)
+        return fn(list(xs)) if via is None else self.cast(fn([self.cast(x, via) for x in xs]), self.dtype(name))
 
     def _wait_on_host(self, x: Tensor) -> Tensor:
         """Wait until host memory has been read: NumPy may share it, and NumPy's writes do not wait for MXNet."""
@@ -75,8 +86,28 @@ class MxnetCollectives(MxnetCreation):
         with numpy_shapes(), mx.autograd.pause():
             is_np = isinstance(xs[0], mx.np.ndarray)
             step: Any = getattr(mx.np, name) if is_np else getattr(mx.nd, _ND_NAMES[name])
+            is_bfloat16 = self.dtype_name(xs[0]) == "bfloat16"
+            if is_bfloat16:
+                step = self._in_float32(step)
             total = reduce(step, xs) if len(xs) > 1 else self.detached_copy(xs[0])
-            return self._wait_on_host(total / len(xs) if op == "mean" else total)
+            if op == "mean":
+                total = self._in_float32(operator.truediv)(total, len(xs)) if is_bfloat16 else total / len(xs)
+            return self._wait_on_host(total)
+
+    def weighted_sum(self, xs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+        with numpy_shapes():
+            if self.dtype_name(xs[0]) != "bfloat16":
+                return super().weighted_sum(xs, weights)
+            wide = super().weighted_sum([self.cast(x, "float32") for x in xs], weights)
+            return self.cast(wide, BFLOAT16)
+
+    def _in_float32(self, fn: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+        """Return a function of bfloat16 that computes in float32, and rounds: MXNet has few operators for bfloat16."""
+
+        def compute(*xs: Any) -> Tensor:
+            return self.cast(fn(*(self.cast(x, "float32") if hasattr(x, "handle") else x for x in xs)), BFLOAT16)
+
+        return compute
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
         if op not in ("sum", "mean") or self.simulated or self.dtype_name(xs[0]) not in _KVSTORE_DTYPES:
@@ -119,7 +150,7 @@ class MxnetCollectives(MxnetCreation):
     def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         names = {self.dtype_name(x) for x in xs}
         name = widest(names)
-        common = _CONCATENATED_AS.get(name, name)
+        common = _MOVED_AS.get(name, name)
         with numpy_shapes(), mx.autograd.pause():
             if names == {common} and len({(type(x), x.shape) for x in xs}) == 1:  # few operators, however many arrays
                 stacked = mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs)

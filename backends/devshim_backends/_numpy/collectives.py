@@ -41,6 +41,11 @@ class NumpyCollectives(NumpyTensors):
             result = np.divide(result, xs[0].dtype.type(len(xs)))
         return np.asanyarray(result)  # NumPy returns a scalar for 0-d arrays
 
+    def weighted_sum(self, xs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+        # Before NumPy 2, a 0-d array times a Python float is float64.
+        terms = [x if weight == 1 else x * x.dtype.type(weight) for x, weight in zip(xs, weights, strict=True)]
+        return np.asanyarray(reduce(np.add, terms))
+
     def detached_copy(self, x: Tensor) -> Tensor:
         if is_masked(x):
             raise messages.masked()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import paddle
 
+from devshim.devices.device import CPU
 from devshim_backends._paddle import devices, scopes
 from devshim_backends._paddle.creation import NUMPY_DTYPES, EagerTensor
 from devshim_backends._paddle.internals.thread_safety import ParallelThread
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _OPS: dict[str, Any] = {"sum": paddle.add, "mean": paddle.add, "max": paddle.maximum, "min": paddle.minimum}
 _WIDER_DTYPES = {paddle.int8: paddle.int32, paddle.uint8: paddle.int32, paddle.int16: paddle.int32}
 """Wider dtypes for the smaller integers, for which PaddlePaddle (3.3) has no kernels."""
+_WIDER_ON_HOST = {**_WIDER_DTYPES, paddle.float16: paddle.float32, paddle.bfloat16: paddle.float32}
+"""The same for the host, which also lacks kernels for the 16-bit floats."""
 
 
 class PaddleCollectives(PaddleTensors):
@@ -56,11 +59,19 @@ class PaddleCollectives(PaddleTensors):
         # PaddlePaddle 3.3.1 puts the result of an operator on empty tensors on the host.
         if not xs[0].size or len(xs) == 1:
             return self.detached_copy(xs[0])
-        wider = _WIDER_DTYPES.get(dtype)
+        wider = (_WIDER_ON_HOST if self.device_of(xs[0]) is CPU else _WIDER_DTYPES).get(dtype)
+        step = _OPS[op] if wider is None else _in_wider(_OPS[op], wider)
         with paddle.no_grad(), self._cuda_scope(xs[0]):
-            result = reduce(_OPS[op], xs if wider is None else [x.astype(wider) for x in xs])
-            result = result / len(xs) if op == "mean" else result
-            return result if wider is None else result.astype(dtype)
+            result = reduce(step, xs)
+            if op != "mean":
+                return result
+            return result / len(xs) if wider is None else (result.astype(wider) / len(xs)).astype(dtype)
+
+    def weighted_sum(self, xs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+        wider = _WIDER_ON_HOST.get(xs[0].dtype) if self.device_of(xs[0]) is CPU else None
+        if wider is None:
+            return super().weighted_sum(xs, weights)
+        return super().weighted_sum([x.astype(wider) for x in xs], weights).astype(xs[0].dtype)
 
     def _require_dense(self, xs: Sequence[Tensor], what: str) -> None:
         """Refuse sparse tensors: Paddle reads their shapes wrong, and may end the process (3.3)."""
@@ -107,6 +118,11 @@ class PaddleCollectives(PaddleTensors):
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         return partial(_restore_thread_state, paddle.is_grad_enabled())
+
+
+def _in_wider(fn: Callable[[Tensor, Tensor], Tensor], wider: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a function of two tensors that computes in a wider dtype, and rounds each result to the tensors' own."""
+    return lambda x, y: fn(x.astype(wider), y.astype(wider)).astype(x.dtype)
 
 
 @contextmanager

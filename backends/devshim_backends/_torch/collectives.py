@@ -75,6 +75,15 @@ class TorchCollectives(TorchTensors):
                 _reduce_tensors(xs, op) if wider is None else _reduce_tensors([x.to(wider) for x in xs], op).to(dtype)
             )
 
+    def weighted_sum(self, xs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+        dtype = xs[0].dtype
+        if dtype is torch.uint64:
+            return _reduce_uint64(xs, "sum")  # integers are summed without weights
+        wider = _WIDER_DTYPES.get(dtype)
+        if wider is None:
+            return super().weighted_sum(xs, weights)
+        return super().weighted_sum([x.to(wider) for x in xs], weights).to(dtype)
+
     def detached_copy(self, x: Tensor) -> Tensor:
         self._require_dense(x, "NumPy")
         return x.detach().clone()

@@ -10,7 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import at_offset, feature, hook, numbers
+from devshim.testing.values import DTYPES, OPTIONAL, at_offset, feature, hook, numbers
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -166,6 +166,66 @@ class CollectiveTests(Kit):
             with pytest.raises(ds.ArgumentError):
                 ds.all_reduce_(bad, op)
         assert self.same_numbers(x, numbers((2, 3)))
+
+    # ------------------------------------------------------------------ dtypes
+    @feature("several")
+    @pytest.mark.parametrize("dtype", [*DTYPES, *OPTIONAL])
+    @pytest.mark.parametrize("axis", [0, 1])
+    def test_tensors_of_every_dtype_are_split_and_joined(self, three: list[Device], dtype: str, axis: int) -> None:
+        """`split`, `gather`, `broadcast` and `asarray` of a list move the values of every dtype, and keep the dtype."""
+        values = [[1, 0, 1], [0, 1, 1], [1, 1, 0]]
+        if (x := self._make(values, dtype, "cpu")) is None:
+            return
+        joined = ds.gather(ds.split(x, three, axis=axis), three[0], axis=axis)
+        self._check(joined, values, dtype, three[0])
+        for copy, target in zip(ds.broadcast(x, three), three, strict=True):
+            self._check(copy, values, dtype, target)
+        numbers = [self._make(1, dtype, target) for target in three]
+        self._check(ds.gather(numbers, three[0]), [1, 1, 1], dtype, three[0])
+        rows = [self._make(row, dtype, three[0]) for row in values]
+        self._check(ds.asarray(rows), values, dtype, three[0])
+
+    @feature("several")
+    @pytest.mark.parametrize("dtype", [*DTYPES, *OPTIONAL])
+    @pytest.mark.parametrize(("op", "expected"), [("sum", 12), ("mean", 4), ("max", 7), ("min", 1)])
+    def test_tensors_of_every_dtype_are_reduced(
+        self, three: list[Device], dtype: str, op: Any, expected: int
+    ) -> None:
+        """`all_reduce_` gives each operation's result in the tensors' dtype, or refuses the operation."""
+        for shape in ((), (2,)):
+            made = [self._make(np.full(shape, n).tolist(), dtype, at) for n, at in zip((1, 4, 7), three, strict=True)]
+            if made[0] is None:
+                return
+            is_complex = dtype.startswith("complex") and op in ("max", "min")
+            if dtype == "bool" or is_complex or ("int" in dtype and op == "mean"):
+                with pytest.raises(ds.ArgumentError, match=dtype):
+                    ds.all_reduce_(made, op)
+                continue
+            for found, target in zip(ds.all_reduce_(made, op), three, strict=True):
+                self._check(found, np.full(shape, expected).tolist(), dtype, target)
+
+    @feature("several", "float16")
+    @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=feature("bfloat16"))])
+    def test_halves_are_rounded_after_each_step(self, dtype: str) -> None:
+        """On the host, 16-bit floats are added in the given order, and each sum is rounded to their dtype."""
+        large = {"float16": 2048.0, "bfloat16": 256.0}[dtype]
+        tensors = [ds.asarray([n], dtype=dtype, device="cpu") for n in (large, 1.0, 1.0)]
+        self._check(ds.all_reduce_(tensors)[0], [large], dtype, ds.cpu())
+
+    def _make(self, values: Any, dtype: str, device: Any) -> Tensor | None:
+        """Return a tensor; None if the framework lacks one of the optional dtypes."""
+        try:
+            return ds.asarray(values, dtype=dtype, device=device)
+        except ds.ConversionError:
+            if dtype not in OPTIONAL:
+                raise
+            return None
+
+    def _check(self, x: Tensor, values: Any, dtype: str, device: Device) -> None:
+        """Check the values, dtype and device of a tensor."""
+        assert (ds.dtype_of(x), ds.device_of(x)) == (dtype, device)
+        wide = ds.asarray(x, dtype="float32") if dtype == "bfloat16" else x
+        assert ds.to_numpy(wide).tolist() == values
 
     # ------------------------------------------------------------------ at the same time
     @feature("several")

@@ -11,7 +11,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import feature
+from devshim.testing.values import DTYPES, OPTIONAL, feature
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
@@ -130,6 +130,31 @@ class DataParallelTests(PartsKit):
         assert "['int']" in caught.value.problem
         with pytest.raises(ds.ArgumentError, match="part 1"):
             ds.data_parallel(lambda p, b: self.adapter.shape(b["x"])[0], places)(params, batch)
+
+    @feature("data_parallel")
+    @pytest.mark.parametrize("dtype", [*DTYPES[1:], *OPTIONAL])
+    @pytest.mark.parametrize("shape", [(), (2,)])
+    @pytest.mark.parametrize("op", ["sum", "mean"])
+    def test_results_keep_their_dtype(self, places: list[Device], dtype: str, shape: tuple[int, ...], op: Any) -> None:
+        """The sum or mean of results has their dtype, even if they have no axes."""
+        params, batch = self.given(4, places[0])
+
+        def fn(params: Any, part: Any) -> Tensor:
+            return ds.full(shape, self.adapter.shape(part["x"])[0], dtype=dtype, device=ds.device_of(part["x"]))
+
+        try:
+            ds.zeros((), dtype=dtype)
+        except ds.ConversionError:
+            assert dtype in OPTIONAL
+            return
+        if op == "mean" and "int" in dtype:
+            with pytest.raises(ds.ArgumentError, match=dtype):
+                ds.data_parallel(fn, places, op=op)(params, batch)
+            return
+        found = ds.data_parallel(fn, places, op=op)(params, batch)
+        assert (ds.dtype_of(found), ds.device_of(found)) == (dtype, places[0])
+        wide = ds.asarray(found, dtype="float32") if dtype == "bfloat16" else found
+        assert ds.to_numpy(wide).tolist() == np.full(shape, 4 if op == "sum" else 1.5).tolist()
 
     @feature("data_parallel")
     def test_numpy_results_are_reduced_in_host_memory(self, places: list[Device]) -> None:
