@@ -49,8 +49,8 @@ def set_default_dtype(dtype: object, *, int: object = "int64") -> None:
 
     A call without ``dtype=`` and ``like=`` then acts as if the dtype had been written: `zeros`, `ones`, `empty`, `eye`,
     `linspace` and ``random`` make floats; `asarray` of Python numbers, `full` and `arange` follow the kind of their
-    numbers. Booleans stay bool. Tensors and arrays that have a dtype keep it. The framework's own functions
-    do not change. A function that TensorFlow has compiled keeps the dtypes that it was compiled with.
+    numbers. Booleans stay bool. Tensors, arrays and NumPy scalars keep their dtype, also in lists. The framework's own
+    functions do not change. A function that TensorFlow has compiled keeps the dtypes that it was compiled with.
 
     Raises:
         ArgumentError: The dtype is not a floating one, or ``int`` is not an integer one.

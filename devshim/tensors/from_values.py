@@ -13,7 +13,7 @@ from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, ConversionError, DevshimError, TracingError, messages
 from devshim.registry import current, registry, tracing
-from devshim.tensors import arguments, on_host, plans, stacking, value_hints
+from devshim.tensors import arguments, numpy_lists, on_host, plans, stacking, value_hints
 from devshim.tensors.on_host import COPY
 from devshim.transfers import engine, observing
 
@@ -41,7 +41,7 @@ def asarray(
             result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
             lists of tensors are stacked on the device that all share, or on ``device``, in the widest dtype of the
             highest kind (float32 for int64 and float32). A number takes the dtype of the first tensor that can
-            represent it. Gradients flow to tensors.
+            represent it. Gradients flow to tensors. Lists that contain NumPy arrays or scalars have the same rule.
         dtype: The dtype of the result; without it, the dtype of ``obj``; for Python numbers, the default.
         device: The target; without it, the device of ``obj`` if it is a tensor, the device of `on`, or the CPU.
         copy: As for `place` (a tensor) or `from_numpy` (an array); Python numbers are always copied.
@@ -192,8 +192,22 @@ def _make_arguments(
             raise messages.cannot_share("Python numbers", "they have no memory that a tensor could use")
         if (problem := arguments.no_number_in(obj)) is not None:
             raise _unreadable(backend, problem)
+        if dtype is None and (array := _read_list(backend, obj)) is not None:
+            return from_array(backend, array, arguments.target(backend, device), True)
         return plans.plan_for(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
     return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
+
+
+def _read_list(backend: Backend, obj: Any) -> np.ndarray | None:
+    """Return a list that contains NumPy arrays or scalars as an array; None for other objects."""
+    if type(obj) is not list and type(obj) is not tuple:
+        return None
+    try:
+        return numpy_lists.read_list(backend, obj)
+    except DevshimError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _unreadable(backend, error) from error
 
 
 def _make_of_values(active: Active | None, plan: tuple[Any, ...]) -> Tensor:

@@ -40,6 +40,7 @@ from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.native_names import NativeNameTests
 from devshim.testing.behaviours.neutral_programs import NeutralProgramTests
 from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
+from devshim.testing.behaviours.numpy_lists import NumpyListTests
 from devshim.testing.behaviours.observers_in_threads import ThreadedObserverTests
 from devshim.testing.behaviours.place import PlaceTests
 from devshim.testing.behaviours.platforms import PlatformTests
@@ -81,6 +82,7 @@ class Conformance(
     GeneratorTests,
     PortableDrawTests,
     NumpyArrayTests,
+    NumpyListTests,
     DtypeTests,
     WidthTests,
     GradientTests,

@@ -95,6 +95,10 @@ Without `dtype=`, each framework chooses the dtype of a new tensor itself. devsh
 to the framework, unless the program calls `ds.set_default_dtype`. The tables on this page were made
 by running each framework on the CPU. `refused` means `ConversionError`.
 
+A list of NumPy arrays or scalars has their dtype on every framework. If there are several dtypes, they
+are promoted as those of [a list of tensors](contract.md) are, and Python numbers in the list take the
+first of the dtypes that can represent them.
+
 ## Dtypes without a default
 """
 
@@ -102,8 +106,8 @@ CHOSEN = """
 ## Dtypes with a default
 
 After `ds.set_default_dtype("float32", int="int64")` the same calls give these dtypes, on every
-framework. `like=x` and `dtype=` still take precedence, and tensors and NumPy arrays keep the dtype
-that they have.
+framework. `like=x` and `dtype=` still take precedence. Tensors, NumPy arrays and NumPy scalars keep
+the dtype that they have, also in lists.
 """
 
 OWN = """

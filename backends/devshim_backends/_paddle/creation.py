@@ -74,9 +74,11 @@ class PaddleCreation(Backend):
         try:
             array = np.array(values)
             default = _default_dtype(array, paddle.get_default_dtype())
-            if default is not None and dtype is not None:  # a second time: NumPy reads numbers in their dtype
-                require_values_fit(values, self._dtype_name(dtype), array)
-                array = np.array(values, dtype=NUMPY_DTYPES.get(self._dtype_name(dtype), NUMPY_DTYPES["float32"]))
+            if dtype is not None and (default is not None or array.dtype.kind == "u"):
+                default = self._dtype_name(dtype)
+                require_values_fit(values, default, array)
+                # A second time: NumPy reads numbers in their dtype.
+                array = np.array(values, dtype=NUMPY_DTYPES.get(default, NUMPY_DTYPES["float32"]))
         except DevshimError:
             raise
         except (OverflowError, ValueError, TypeError) as error:
@@ -91,7 +93,7 @@ class PaddleCreation(Backend):
                 msg,
                 "pass numbers, or nested sequences of numbers; integers from -2**63 to 2**63 - 1",
             )
-        return self._from_array(array, self._dtype_name(dtype or default), device)
+        return self._from_array(array, default, device)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         if self.is_tracer(x):

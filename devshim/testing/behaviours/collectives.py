@@ -174,26 +174,24 @@ class CollectiveTests(Kit):
     def test_tensors_of_every_dtype_are_split_and_joined(self, three: list[Device], dtype: str, axis: int) -> None:
         """`split`, `gather`, `broadcast` and `asarray` of a list move the values of every dtype, and keep the dtype."""
         values = [[1, 0, 1], [0, 1, 1], [1, 1, 0]]
-        if (x := self._make(values, dtype, "cpu")) is None:
+        if (x := self._values(values, dtype, "cpu")) is None:
             return
         joined = ds.gather(ds.split(x, three, axis=axis), three[0], axis=axis)
-        self._check(joined, values, dtype, three[0])
+        self._has(joined, values, dtype, three[0])
         for copy, target in zip(ds.broadcast(x, three), three, strict=True):
-            self._check(copy, values, dtype, target)
-        numbers = [self._make(1, dtype, target) for target in three]
-        self._check(ds.gather(numbers, three[0]), [1, 1, 1], dtype, three[0])
-        rows = [self._make(row, dtype, three[0]) for row in values]
-        self._check(ds.asarray(rows), values, dtype, three[0])
+            self._has(copy, values, dtype, target)
+        numbers = [self._values(1, dtype, target) for target in three]
+        self._has(ds.gather(numbers, three[0]), [1, 1, 1], dtype, three[0])
+        rows = [self._values(row, dtype, three[0]) for row in values]
+        self._has(ds.asarray(rows), values, dtype, three[0])
 
     @feature("several")
     @pytest.mark.parametrize("dtype", [*DTYPES, *OPTIONAL])
     @pytest.mark.parametrize(("op", "expected"), [("sum", 12), ("mean", 4), ("max", 7), ("min", 1)])
-    def test_tensors_of_every_dtype_are_reduced(
-        self, three: list[Device], dtype: str, op: Any, expected: int
-    ) -> None:
+    def test_tensors_of_every_dtype_are_reduced(self, three: list[Device], dtype: str, op: Any, expected: int) -> None:
         """`all_reduce_` gives each operation's result in the tensors' dtype, or refuses the operation."""
         for shape in ((), (2,)):
-            made = [self._make(np.full(shape, n).tolist(), dtype, at) for n, at in zip((1, 4, 7), three, strict=True)]
+            made = [self._values(np.full(shape, n).tolist(), dtype, at) for n, at in zip((1, 4, 7), three, strict=True)]
             if made[0] is None:
                 return
             is_complex = dtype.startswith("complex") and op in ("max", "min")
@@ -202,7 +200,7 @@ class CollectiveTests(Kit):
                     ds.all_reduce_(made, op)
                 continue
             for found, target in zip(ds.all_reduce_(made, op), three, strict=True):
-                self._check(found, np.full(shape, expected).tolist(), dtype, target)
+                self._has(found, np.full(shape, expected).tolist(), dtype, target)
 
     @feature("several", "float16")
     @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=feature("bfloat16"))])
@@ -210,9 +208,9 @@ class CollectiveTests(Kit):
         """On the host, 16-bit floats are added in the given order, and each sum is rounded to their dtype."""
         large = {"float16": 2048.0, "bfloat16": 256.0}[dtype]
         tensors = [ds.asarray([n], dtype=dtype, device="cpu") for n in (large, 1.0, 1.0)]
-        self._check(ds.all_reduce_(tensors)[0], [large], dtype, ds.cpu())
+        self._has(ds.all_reduce_(tensors)[0], [large], dtype, ds.cpu())
 
-    def _make(self, values: Any, dtype: str, device: Any) -> Tensor | None:
+    def _values(self, values: Any, dtype: str, device: Any) -> Tensor | None:
         """Return a tensor; None if the framework lacks one of the optional dtypes."""
         try:
             return ds.asarray(values, dtype=dtype, device=device)
@@ -221,7 +219,7 @@ class CollectiveTests(Kit):
                 raise
             return None
 
-    def _check(self, x: Tensor, values: Any, dtype: str, device: Device) -> None:
+    def _has(self, x: Tensor, values: Any, dtype: str, device: Device) -> None:
         """Check the values, dtype and device of a tensor."""
         assert (ds.dtype_of(x), ds.device_of(x)) == (dtype, device)
         wide = ds.asarray(x, dtype="float32") if dtype == "bfloat16" else x
