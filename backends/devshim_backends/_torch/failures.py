@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim.errors import JoinedError, OutOfMemoryError, SimulationError
+from devshim.errors import DeviceMismatchError, JoinedError, OutOfMemoryError, SimulationError
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
 
-__all__ = ["ForkedProcessError", "FullDeviceError", "MissingDeviceError", "RemovedDeviceError"]
+__all__ = [
+    "EventsOfTwoDevicesError",
+    "ForkedProcessError",
+    "FullDeviceError",
+    "MissingDeviceError",
+    "RemovedDeviceError",
+]
 
 _ADVICE = (
     "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
@@ -60,6 +66,10 @@ class RemovedDeviceError(JoinedError, SimulationError, _Accelerator):  # type: i
 
 class MissingDeviceError(JoinedError, SimulationError, _Accelerator):  # type: ignore[misc]
     """Error for a simulated GPU that is named and does not exist."""
+
+
+class EventsOfTwoDevicesError(JoinedError, DeviceMismatchError, _Accelerator):  # type: ignore[misc]
+    """Error for the time between events of two simulated GPUs; with native names, the text begins like CUDA's."""
 
 
 class ForkedProcessError(JoinedError, SimulationError, _Accelerator):  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""Operators that PyTorch has for the CPU, and not for CUDA: a simulated GPU refuses them with CUDA's error.
+"""Operators that PyTorch or the program has for the CPU, and not for CUDA: they are refused with CUDA's error.
 
-Source: the dispatch tables of ``native_functions.yaml`` in PyTorch 2.13, which the wheel contains (package
-``torchgen``). Operators for the compiler and for internal tests are left out, and so is `torch.narrow_copy` into
-``out=``, which CUDA lacks only in that form.
+Source for PyTorch's own: the dispatch tables of ``native_functions.yaml`` in PyTorch 2.13, which the wheel contains
+(package ``torchgen``). Operators for the compiler and for internal tests are left out, and so is `torch.narrow_copy`
+into ``out=``, which CUDA lacks only in that form.
 """
 
 from __future__ import annotations
@@ -33,14 +33,39 @@ def iter_refusing_kernels(names: tuple[str, ...], form: str = "") -> Iterator[tu
             yield name, _refuse(name, form)
 
 
+def require_cuda_kernel(op: Any, form: str = "") -> None:
+    """Refuse an operator that a program has defined, and for which it has registered a kernel only for the CPU.
+
+    PyTorch's own operators, and those of compiled extensions, are not refused: a build of an extension for the CPU
+    has no kernels for CUDA, even if its build for CUDA has.
+
+    Raises:
+        NotImplementedError: A real GPU has no kernel of the operator.
+    """
+    name = str(op._schema.name)
+    overload = op._schema.overload_name
+    full = f"{name}.{overload}" if overload else name
+    if full not in torch.library._defs:
+        return
+    kernels = torch.library._impls
+    path = full.replace("::", "/", 1)
+    if f"{path}/{form}CPU" in kernels and f"{path}/{form}CUDA" not in kernels:
+        raise _lacking_error(full, form, f"compute it on the CPU, or register a kernel of {full} for CUDA")
+
+
 def _refuse(name: str, form: str) -> Callable[..., Any]:
-    msg = (
-        f"Could not run 'aten::{name}' with arguments from the '{form}CUDA' backend. This could be because the operator"
-        " doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
-        f"build).\n\nHint: compute it on the CPU: PyTorch has no kernel of {name} for CUDA"
-    )
+    hint = f"compute it on the CPU: PyTorch has no kernel of {name} for CUDA"
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(msg)
+        raise _lacking_error("aten::" + name, form, hint)
 
     return kernel
+
+
+def _lacking_error(name: str, form: str, hint: str) -> NotImplementedError:
+    """Return CUDA's error for an operator without a kernel."""
+    return NotImplementedError(
+        f"Could not run '{name}' with arguments from the '{form}CUDA' backend. This could be because the operator"
+        " doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
+        f"build).\n\nHint: {hint}"
+    )

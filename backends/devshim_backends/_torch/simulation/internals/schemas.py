@@ -14,6 +14,7 @@ from devshim_backends._torch.simulation.device_rules import (
     HOST_SCALARS,
     INDEXED,
 )
+from devshim_backends._torch.simulation.internals import cpu_only
 
 
 def _list_of_tensors(argument: Any) -> bool | None:
@@ -104,9 +105,14 @@ PLANS: dict[Any, OperatorPlan] = {}
 
 
 def plan_of(op: Any) -> OperatorPlan:
-    """Return an operator's plan."""
+    """Return an operator's plan.
+
+    Raises:
+        NotImplementedError: The program has defined the operator without a kernel for GPUs.
+    """
     plan = PLANS.get(op)
     if plan is None:
+        cpu_only.require_cuda_kernel(op)
         plan = PLANS[op] = OperatorPlan(op)
     return plan
 
@@ -114,6 +120,8 @@ def plan_of(op: Any) -> OperatorPlan:
 @cache
 def sparse_plan_of(op: Any) -> OperatorPlan:
     """Return an operator's plan for a call with a sparse tensor: it checks each tensor before relabelling."""
+    for form in ("Sparse", "SparseCsr"):
+        cpu_only.require_cuda_kernel(op, form)
     plan = OperatorPlan(op)
     plan.accepts_lazy_bits = True
     return plan

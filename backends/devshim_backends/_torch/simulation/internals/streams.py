@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.failures import EventsOfTwoDevicesError
 from devshim_backends._torch.simulation.internals import late_copies, stream_order
 from devshim_backends._torch.simulation.internals.patches import install
 from devshim_backends._torch.simulation.internals.state import (
     NAME,
     TYPES,
     current,
+    gpu_name,
     index_of,
     make_current,
     shown_device,
@@ -138,12 +140,18 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
     _recorded_after: Clock = MappingProxyType({})
     _is_timed: bool = False
     _gpu: int | None = None
+    _named_gpu: int | None = None
+    """The GPU of the event's streams by default; None is the current one."""
+    _other_gpu = "Event device index {} does not match recording stream's device index {}."
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> Any:
         if not _is_simulated(device):
             return RealEvent(device, enable_timing=enable_timing, **kwargs)
         event = RealEvent.__new__(cls, torch.device(NAME, 0), enable_timing=enable_timing)
-        event._is_timed, event._gpu = enable_timing, index_of(device)
+        event._is_timed = enable_timing
+        event._gpu = index_of(device)
+        has_index = device is not None and (isinstance(device, int) or torch.device(device).index is not None)
+        event._named_gpu = event._gpu if has_index else None
         return event
 
     @property
@@ -151,11 +159,16 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
         """The GPU, as a `torch.device`."""
         return None if self._gpu is None else shown_device(self._gpu)
 
+    def _key_of(self, stream: Any) -> StreamKey:
+        """Return the key of a stream; None is the current one."""
+        if stream is not None:
+            return _key(stream)
+        return current_stream_key(current() if self._named_gpu is None else self._named_gpu)
+
     def wait(self, stream: Any = None) -> None:
         """Let the next work in a stream, by default the current one, come after the event."""
         if late_copies.are_late():
-            gpu = current() if self._gpu is None else self._gpu
-            stream_order.wait(current_stream_key(gpu) if stream is None else _key(stream), self._recorded_after)
+            stream_order.wait(self._key_of(stream), self._recorded_after)
 
     synchronize = _wait_for_event
 
@@ -164,11 +177,16 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
         return not late_copies.finish_clock(self._recorded_after)
 
     def record(self, stream: Any = None) -> None:
-        """Store the time, and which copies were started before in a stream, by default the current one."""
-        if self._gpu is None:
-            self._gpu = current() if stream is None else stream.device_index
+        """Store the time, and which copies were started before in a stream, by default the current one.
+
+        Raises:
+            RuntimeError: The event was recorded on another GPU before.
+        """
+        key = self._key_of(stream)
+        if self._recorded_at is not None and self._gpu != key[0]:
+            raise RuntimeError(self._other_gpu.format(self._gpu, key[0]))
+        self._gpu = key[0]
         if late_copies.are_late():
-            key = current_stream_key(self._gpu) if stream is None else _key(stream)
             self._recorded_after = clock_of(key, late_copies.number())
         self._recorded_at = time.perf_counter()
 
@@ -180,6 +198,11 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
         if self._recorded_at is None or end_event._recorded_at is None:
             msg = "Both events must be recorded before calculating elapsed time."
             raise ValueError(msg)
+        if self._gpu != end_event._gpu:
+            gpus = gpu_name(self._gpu), gpu_name(end_event._gpu)
+            real = "CUDA error: invalid resource handle\n" if "cuda" in TYPES else ""
+            msg = f"{real}one event is of {gpus[0]} and the other of {gpus[1]}"
+            raise EventsOfTwoDevicesError(msg, "record both events in streams of one GPU")
         return float(end_event._recorded_at - self._recorded_at) * 1e3
 
     def __repr__(self) -> str:

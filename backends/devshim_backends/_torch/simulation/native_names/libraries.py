@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch.backends import cuda, cudnn
-from torch.cuda import nccl
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import index_of
@@ -124,8 +123,6 @@ def install(patches: Patches) -> None:
         patches.replace(torch._C, name, new)
     patches.replace(torch.cuda, "has_magma", True)
     patches.replace(torch, "_use_cudnn_rnn_flatten_weight", lambda: False)  # a build for CUDA would call cuDNN
-    # A build for CUDA has NCCL, whose functions are refused.
-    patches.replace(nccl, "is_available", lambda tensors: False)
     functions = cudnn.m  # `cudnn` is an object that has this module's functions
     patches.replace(functions, "_init", lambda: True)
     patches.replace(functions, "version", lambda: CUDNN_VERSION)

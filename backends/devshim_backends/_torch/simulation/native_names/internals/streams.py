@@ -101,6 +101,8 @@ class _CudaEventBase(simulated.Event, metaclass=_ExactInstances):  # PyTorch's n
 class Event(_CudaEventBase):
     """Replacement for `torch.cuda.Event`."""
 
+    _other_gpu = "Event device {} does not match recording stream's device {}."
+
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> Any:
@@ -108,7 +110,7 @@ class Event(_CudaEventBase):
             msg = "an event of a simulated GPU cannot be shared with another process"
             raise UnsupportedError(msg, "create it without interprocess=True, and use a multiprocessing.Event")
         event = simulated.Event.__new__(cls, enable_timing=enable_timing)
-        event._gpu = None  # it belongs to the GPU of the stream in which it is first recorded
+        event._gpu = event._named_gpu = None  # it belongs to the GPU of the stream in which it is first recorded
         return event
 
     @property

@@ -1,0 +1,180 @@
+"""Tests of what PyTorch refuses on real cards, and therefore on simulated GPUs under its own names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.cuda import comm
+
+import devshim as ds
+
+
+@pytest.fixture(autouse=True)
+def cards() -> Iterator[None]:
+    """Simulate two GPUs under PyTorch's names for cards."""
+    ds.use("torch")
+    try:
+        with ds.simulate(2, native_names=True):
+            yield
+    finally:
+        ds.use(None)
+
+
+# ---------------------------------------------------------------------- operators of the program
+def test_a_program_s_operator_for_the_cpu_refuses_a_card_s_tensor() -> None:
+    """A card has no kernel of an operator that the program registers only for the CPU; later it may get one."""
+    with torch.library._scoped_library("devshim_refusals", "DEF") as library:
+        library.define("up(Tensor x) -> Tensor")
+        library.define("up.by(Tensor x, int n) -> Tensor")
+        library.impl("up", lambda x: x + 1, "CPU")
+        library.impl("up.by", lambda x, n: x + n, "CPU")
+        up, x = torch.ops.devshim_refusals.up, torch.ones(2, device="cuda")
+        assert up(x.cpu()).tolist() == [2.0, 2.0]
+        for arguments, name in (((x,), "up"), ((x, 3), "up.by")):
+            text = f"Could not run 'devshim_refusals::{name}' with arguments from the 'CUDA' backend"
+            with pytest.raises(NotImplementedError, match=text):
+                up(*arguments)
+        library.impl("up", lambda x: x + 5, "CUDA")
+        assert up(x).tolist() == [6.0, 6.0]
+
+
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_program_s_operator_for_sparse_tensors_refuses_a_card_s(layout: str) -> None:
+    """The same applies to kernels for sparse tensors."""
+    key = "SparseCPU" if layout == "to_sparse" else "SparseCsrCPU"
+    with torch.library._scoped_library("devshim_refusals", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x + x, key)
+        x = getattr(torch.eye(2), layout)()
+        assert torch.ops.devshim_refusals.twice(x).to_dense().tolist() == [[2.0, 0.0], [0.0, 2.0]]
+        with pytest.raises(NotImplementedError, match="CUDA' backend"):
+            torch.ops.devshim_refusals.twice(x.cuda())
+
+
+def test_a_custom_op_for_the_cpu_refuses_a_card_s_tensor() -> None:
+    """An operator of `torch.library.custom_op` needs a kernel for CUDA; one for all devices has it."""
+
+    def add_one(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    options: Any = {"mutates_args": (), "schema": "(Tensor x) -> Tensor"}
+    on_host = torch.library.custom_op("devshim_refusals::on_host", add_one, device_types="cpu", **options)
+    everywhere = torch.library.custom_op("devshim_refusals::everywhere", add_one, **options)
+    x = torch.ones(2, device="cuda")
+    with pytest.raises(NotImplementedError, match=r"Could not run 'devshim_refusals::on_host'.*'CUDA' backend"):
+        on_host(x)
+    assert everywhere(x).tolist() == on_host(x.cpu()).tolist() == [2.0, 2.0]
+
+
+def test_an_operator_that_compiled_code_defines_uses_its_kernel_for_the_cpu() -> None:
+    """An extension's build for the CPU has no kernels for CUDA, so such an operator runs with the one for the CPU."""
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("fake_quantize_per_tensor_affine_cachemask", lambda *rest: (rest[0] + 7, rest[0] > 0), "CPU")
+        x = torch.ones(2, device="cuda")
+        values, _ = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 1.0, 0, 0, 255)
+        assert values.tolist() == [8.0, 8.0]
+
+
+# ---------------------------------------------------------------------- torch.cuda.comm
+def _on(gpu: int | str, *shape: int) -> torch.Tensor:
+    return torch.ones(shape, device=f"cuda:{gpu}" if isinstance(gpu, int) else gpu)
+
+
+COMM: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: comm.reduce_add([_on(0, 2), _on("cpu", 2)]), AssertionError, "input 1 is on CPU"),
+    (lambda: comm.reduce_add([_on(0, 2), _on(1, 3)]), ValueError, "input 1 has invalid size: got 3, but expected 2"),
+    (lambda: comm.reduce_add([_on(1, 2), _on(1, 2)]), RuntimeError, "on the same GPU with one of the tensors"),
+    (lambda: comm.reduce_add_coalesced([[_on(0, 2)], [_on("cpu", 2)]]), AssertionError, "input 1 is on CPU"),
+    (lambda: comm.gather([_on(0, 2), _on("cpu", 2)]), RuntimeError, "tensor at index 1 has device 'cpu'"),
+    (lambda: comm.gather([_on(0, 2), _on(1, 2, 2)]), RuntimeError, "has 2 dimensions, (expected 1)"),
+    (lambda: comm.gather([_on(0, 2, 2), _on(1, 2, 3)]), RuntimeError, "invalid shape [2, 3], but expected [2, 2]"),
+    (lambda: comm.gather([_on(0, 2)], out=_on("cpu", 3)), RuntimeError, "to have shape [2], but got [3]"),
+    (lambda: comm.gather([]), RuntimeError, "at least one tensor to gather"),
+    (lambda: comm.broadcast(_on(0, 2)), RuntimeError, "Exactly one of 'devices' and 'out'"),
+    (lambda: comm.broadcast(_on(0, 2), out=[_on("cpu", 2)]), RuntimeError, "tensor at index 0 has device 'cpu'"),
+    (lambda: comm.broadcast(_on(0, 2), out=[_on(1, 3)]), RuntimeError, "output tensor at index 0 has shape [3]"),
+    (lambda: comm.broadcast(_on(0, 2), [0, 7]), RuntimeError, "invalid device ordinal"),
+    (lambda: comm.broadcast(_on(0, 2), [-1]), RuntimeError, "non-negative device index, but got -1"),
+    (lambda: comm.broadcast_coalesced([_on("cpu", 2)], [0, 1]), RuntimeError, "must be on devices[0]: 0"),
+    (lambda: comm.scatter(_on(0, 2), out=[_on(0, 1), _on("cpu", 1)]), RuntimeError, "index 1 has device 'cpu'"),
+    (lambda: comm.scatter(_on(0, 2), out=[_on(0, 1)]), RuntimeError, "Expected 2, but got total size 1"),
+    (lambda: comm.scatter(_on(0, 2), out=[_on(0, 1, 1)]), RuntimeError, "index 0 has incorrect shape: [1, 1]"),
+    (lambda: comm.scatter(_on(0, 2), []), RuntimeError, "at least one device to scatter"),
+    (lambda: comm.scatter(_on(0, 2), [0, 1], [2]), RuntimeError, "len(devices) = 2 and len(chunk_sizes) = 1"),
+    (
+        lambda: comm.scatter(_on("cpu", 2), [0, 1], streams=[None, torch.cuda.current_stream(0)]),
+        RuntimeError,
+        "at index 1 (was 0) to match the device supplied at that index (expected 1)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), COMM, ids=[text for *_, text in COMM])
+def test_comm_refuses_what_pytorch_refuses(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
+    """The checks of `torch.cuda.comm` are PyTorch's."""
+    with pytest.raises(kind, match=re.escape(text)):
+        call()
+
+
+def test_comm_copies_between_cards() -> None:
+    """What `torch.cuda.comm` accepts has PyTorch's results, and its identities."""
+    x = torch.arange(4.0, device="cuda:0")
+    first, second = comm.broadcast(x, [0, 1])
+    assert first is x
+    assert second.device == torch.device("cuda:1")
+    outputs = [torch.zeros(4, device="cuda:1")]
+    assert comm.broadcast(x, out=outputs)[0] is outputs[0]
+    assert outputs[0].tolist() == x.tolist()
+    (same,), (copied,) = comm.broadcast_coalesced([x], [0, 1])
+    assert same is x
+    assert copied.device == torch.device("cuda:1")
+    parts = comm.scatter(x.cpu(), ["cuda:1", "cuda:0"], [1, 3])
+    assert [each.tolist() for each in parts] == [[0.0], [1.0, 2.0, 3.0]]
+    parts = [torch.zeros(3, device="cuda:0"), torch.zeros(1, device="cuda:1")]
+    comm.scatter(x, out=parts)
+    assert [each.tolist() for each in parts] == [[0.0, 1.0, 2.0], [3.0]]
+    joined = torch.zeros(4)
+    assert comm.gather(parts, out=joined) is joined
+    assert comm.gather(parts, destination="cpu").tolist() == joined.tolist() == x.tolist()
+    assert comm.gather(parts, destination=1).device == torch.device("cuda:1")
+    images = [torch.ones(1, 2, 3, 3, device=f"cuda:{gpu}").to(memory_format=torch.channels_last) for gpu in (0, 1)]
+    assert comm.gather(images).is_contiguous(memory_format=torch.channels_last)
+    assert comm.reduce_add([x, second], destination=1).device == torch.device("cuda:1")
+    (total,) = comm.reduce_add_coalesced([[x], [second]])
+    assert total.tolist() == [0.0, 2.0, 4.0, 6.0]
+
+
+# ---------------------------------------------------------------------- events
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: torch.cuda.Event(), "Event device 1 does not match recording stream's device 0."),
+        (lambda: torch.Event("cuda"), "Event device index 1 does not match recording stream's device index 0."),
+    ],
+)
+def test_an_event_stays_on_the_card_of_its_first_record(make: Callable[[], Any], text: str) -> None:
+    """The first stream decides; without a stream, it is that of the current card."""
+    event = make()
+    event.record(torch.cuda.current_stream(1))
+    with pytest.raises(RuntimeError, match=re.escape(text)):
+        event.record(torch.cuda.current_stream(0))
+    with pytest.raises(RuntimeError, match=re.escape(text)):
+        event.record()
+    with torch.cuda.device(1):
+        event.record()
+    assert event.device == torch.device("cuda:1")
+
+
+def test_the_time_between_events_of_two_cards_is_refused() -> None:
+    """CUDA measures only between events of one card."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    for gpu, event in enumerate(events):
+        event.record(torch.cuda.current_stream(gpu))
+    with pytest.raises(torch.AcceleratorError, match="invalid resource handle") as caught:
+        events[0].elapsed_time(events[1])
+    assert isinstance(caught.value, ds.DeviceMismatchError)
