@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.cuda import comm
 
 import devshim as ds
@@ -178,3 +180,60 @@ def test_the_time_between_events_of_two_cards_is_refused() -> None:
     with pytest.raises(torch.AcceleratorError, match="invalid resource handle") as caught:
         events[0].elapsed_time(events[1])
     assert isinstance(caught.value, ds.DeviceMismatchError)
+
+
+# ---------------------------------------------------------------------- TorchScript
+def _answers(x: torch.Tensor) -> tuple[bool, bool, bool, bool, str, str]:
+    device = torch.device("cuda:1")
+    return x.device == device, x.device != device, x.is_cuda, x.device.type == "cuda", str(x.device), f"<{x.device}>"
+
+
+def _branches(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        if x.is_cuda:
+            x = x + (1 if x.device.type == "cuda" else 100)
+    return x
+
+
+class _Asking(nn.Module):
+    @property
+    def kind(self) -> str:
+        return self.weight.device.type
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, device="cuda"))
+
+    def is_on_second(self, x: torch.Tensor) -> bool:
+        return x.device == torch.device("cuda:1")
+
+    def forward(self, x: torch.Tensor) -> tuple[bool, bool, str]:
+        return self.is_on_second(x), x.is_cuda, self.kind
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_script_compares_and_prints_devices_as_on_a_card(capfd: pytest.CaptureFixture[str]) -> None:
+    """In C++ the device is another one, so a script of these tests is compiled with its name."""
+    answers, branches = torch.jit.script(_answers), torch.jit.script(_branches)
+    for x in (torch.ones(2, device="cuda:1"), torch.ones(2, device="cuda:0"), torch.ones(2)):
+        assert answers(x) == _answers(x)
+        for _ in range(3):  # TorchScript compiles again after the first calls
+            assert branches(x).tolist() == _branches(x).tolist()
+
+    def shows(x: torch.Tensor) -> None:
+        print(x.device, "is its device")
+
+    torch.jit.script(shows)(torch.ones(2, device="cuda:1"))
+    assert capfd.readouterr().out == "cuda:1 is its device\n"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_scripted_modules_and_loaded_scripts_compare_devices_as_on_a_card() -> None:
+    """The same applies to methods that a method calls, to properties, and to a script from a file."""
+    scripted, x = torch.jit.script(_Asking()), torch.ones(2, device="cuda:1")
+    file = io.BytesIO()
+    torch.jit.save(scripted, file)
+    file.seek(0)
+    for each in (scripted, torch.jit.load(file)):
+        assert each(x) == (True, True, "cuda")
+        assert each(x.cpu()) == (False, False, "cuda")
