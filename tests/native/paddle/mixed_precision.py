@@ -57,6 +57,24 @@ with paddle.amp.auto_cast(custom_white_list={"elementwise_add"}, custom_black_li
     print((paddle.ones([2]) + paddle.ones([2])).dtype, (paddle.ones([2, 2]) @ paddle.ones([2, 2])).dtype)
 print((paddle.ones([2, 2]) @ paddle.ones([2, 2])).dtype)
 
+# The lists name an operator as Paddle did before 2.0: other names do nothing.
+ones, half_ones = paddle.ones([2, 2]), paddle.ones([2, 2], "float16")
+for names in ({"matmul"}, {"matmul_v2"}, {"linear"}, {"linear_v2"}):
+    with paddle.amp.auto_cast(custom_black_list=names):
+        print(*names, [x.dtype.name for x in (ones @ ones, F.linear(ones, ones), F.linear(ones, ones, ones[0]))])
+for names in ({"add"}, {"elementwise_add"}, {"scale"}, {"mean"}, {"reduce_mean"}, {"max"}, {"reduce_max"}, {"pnorm"}):
+    with paddle.amp.auto_cast(custom_white_list=names):
+        results = ones + ones, ones + 1.0, ones.mean(), ones.max(), paddle.norm(ones, p=3, axis=1)
+        print(*names, [x.dtype.name for x in results])
+with paddle.amp.auto_cast(level="OD"):
+    print((ones @ ones).dtype, (half_ones + half_ones).dtype, half_ones.exp().dtype)
+with paddle.amp.auto_cast(level="O2", use_promote=False):
+    print((ones + half_ones).dtype, ones.exp().dtype)
+with paddle.amp.auto_cast():
+    sums = half_ones.clone()
+    sums.add_(half_ones)
+    print(sums.dtype, sums.sum().item())
+
 half = paddle.to_tensor([1.0, 2.0], dtype="float16", stop_gradient=False)
 used = half * half + half.reshape([2]) * 3.0
 used.sum().backward()

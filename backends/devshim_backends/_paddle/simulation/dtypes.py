@@ -23,6 +23,7 @@ import paddle
 
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.device_rules import tensors_in
+from devshim_backends._paddle.simulation.internals import list_names
 
 __all__ = ["auto_cast_scope", "compute_in_float32", "is_auto_casting", "note_backward"]
 
@@ -43,33 +44,14 @@ _NATIVE = frozenset(
 )
 """Operators that need no float32: they work with all dtypes, and no kernel computes their gradient."""
 
+_NEVER_CAST = frozenset({"cast", "contiguous"})
+"""Operators whose arguments ``auto_cast`` does not cast, besides those that work in place."""
+
 _LEGACY_IN_PLACE = frozenset({"check_finite_and_unscale", "update_loss_scaling"})
 """Operators of the old kind that write to their arguments."""
 
 _NORMS = frozenset({"batch_norm", "batch_norm_", "layer_norm", "sync_batch_norm", "sync_batch_norm_"})
 """Operators whose first argument is the only one that ``auto_cast`` casts; none of them writes to it."""
-
-_NAMES_IN_LISTS = {
-    "__matmul__": ("matmul", "matmul_v2"),
-    "matmul": ("matmul", "matmul_v2"),
-    "linear": ("linear", "linear_v2"),
-    "mean": ("mean", "reduce_mean"),
-    "mean_all": ("mean",),
-    "sum": ("reduce_sum",),
-    "prod": ("reduce_prod",),
-    "embedding": ("lookup_table_v2",),
-    "cross_entropy_with_softmax": ("softmax_with_cross_entropy",),
-    "p_norm": ("pnorm", "p_norm"),
-    "__pow__": ("pow",),
-    **{f"{n}_interp": (f"{n}_interp_v2",) for n in ("linear", "nearest", "bilinear", "bicubic", "trilinear")},
-    **{
-        name: (f"elementwise_{old}", new)
-        for new, old in (("add", "add"), ("subtract", "sub"), ("multiply", "mul"), ("divide", "div"))
-        for name in (new, f"__{old}__", f"__r{old}__")
-    },
-    "__truediv__": ("elementwise_div", "divide"),
-}
-"""Operator or method -> its names in the lists of ``auto_cast``, if they are not its own."""
 
 _MASTER_POSITIONS = {
     "sgd_": (3, 4),
@@ -89,6 +71,8 @@ class _AutoCast(NamedTuple):
     dtype: Any
     white: frozenset[str]
     black: frozenset[str]
+    unlisted: Any
+    """The dtype for operators in neither list, or None for the widest dtype of their arguments."""
 
 
 _STATE: ContextVar[_AutoCast | None] = ContextVar("devshim_paddle_auto_cast", default=None)
@@ -107,9 +91,11 @@ def auto_cast_scope(native_scope: Any, dtype: Any) -> Iterator[None]:
         tracer = paddle.base.framework._dygraph_tracer()
         white, black = tracer._get_amp_op_list()
         low = paddle.bfloat16 if name == "bfloat16" else paddle.float16
-        is_on = tracer._amp_level != core.AmpLevel.O0
-        tracer._amp_level = core.AmpLevel.O0  # Paddle's scope restores the level from before
-        token = _STATE.set(_AutoCast(low, frozenset(white), frozenset(black)) if is_on else None)
+        level, levels = tracer._amp_level, core.AmpLevel
+        unlisted = _FLOAT32 if level == levels.OD else low if level == levels.O2 and not tracer._use_promote else None
+        rules = _AutoCast(low, frozenset(white), frozenset(black), unlisted)
+        tracer._amp_level = levels.O0  # Paddle's scope restores the level from before
+        token = _STATE.set(None if level == levels.O0 else rules)
         try:
             yield
         finally:
@@ -168,7 +154,6 @@ def _map(values: Any, function: Function) -> Any:
 # ---------------------------------------------------------------- the wrapper
 def compute_in_float32(name: str, operator: Function) -> Function:
     """Return an operator that casts as ``auto_cast`` does, and computes tensors of low precision in float32."""
-    names = _NAMES_IN_LISTS.get(name, (name,))
     is_method, is_norm = name.startswith("_"), name in _NORMS
     is_in_place = name in _LEGACY_IN_PLACE or (name.endswith("_") and not is_method and not is_norm)
 
@@ -177,8 +162,10 @@ def compute_in_float32(name: str, operator: Function) -> Function:
         if name in _NATIVE:
             return operator(*args, **kwargs)
         rules = _STATE.get()
-        if rules is not None and name != "cast" and name not in _MASTER_POSITIONS:
-            args, kwargs = _cast_arguments(rules, name, names, args, kwargs)
+        if rules is not None and name not in _NEVER_CAST and not is_in_place:  # as in C++
+            if name == "linear" and list_names.is_linear_two_operators(args):
+                return paddle._C_ops.add(paddle._C_ops.matmul(*args[:2], False, False), args[2])
+            args, kwargs = _cast_arguments(rules, name, args, kwargs)
         tensors = list(tensors_in((*args, *kwargs.values()) if kwargs else args))
         low = next((x for x in tensors if _is_low(x) and x.place.is_custom_place()), None)
         if low is None:
@@ -215,12 +202,13 @@ def _result_dtype(args: Any, kwargs: Any, dtype: Any) -> tuple[Any, Any]:
     return named, (tuple(map(replace, args)), {key: replace(value) for key, value in kwargs.items()})
 
 
-def _cast_arguments(rules: _AutoCast, name: str, names: tuple[str, ...], args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _cast_arguments(rules: _AutoCast, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments as ``auto_cast`` casts them."""
+    listed = list_names.name_in_lists(name, args)
     if name in _NORMS:
-        chosen = _choose_dtype(rules, names, [args[0]])
+        chosen = _choose_dtype(rules, listed, [args[0]])
         return (_map(args[0], lambda x: _to_dtype(x, chosen)), *args[1:]), kwargs
-    chosen = _choose_dtype(rules, names, list(tensors_in((*args, *kwargs.values()))))
+    chosen = _choose_dtype(rules, listed, list(tensors_in((*args, *kwargs.values()))))
 
     def convert(x: Any) -> Any:
         return _to_dtype(x, chosen)
@@ -228,13 +216,15 @@ def _cast_arguments(rules: _AutoCast, name: str, names: tuple[str, ...], args: A
     return _map(args, convert), {key: _map(value, convert) for key, value in kwargs.items()}
 
 
-def _choose_dtype(rules: _AutoCast, names: tuple[str, ...], tensors: list[Any]) -> Any:
-    """Return the dtype of the operator's arguments: by the lists, or else the widest of theirs."""
-    if not rules.white.isdisjoint(names):
-        return rules.dtype
-    if not rules.black.isdisjoint(names) or any(x.dtype == _FLOAT32 for x in tensors):
+def _choose_dtype(rules: _AutoCast, name: str, tensors: list[Any]) -> Any:
+    """Return the dtype of the operator's arguments, given its name in the lists."""
+    if name in rules.black:
         return _FLOAT32
-    return rules.dtype
+    if name in rules.white:
+        return rules.dtype
+    if rules.unlisted is not None:
+        return rules.unlisted
+    return _FLOAT32 if any(x.dtype == _FLOAT32 for x in tensors) else rules.dtype
 
 
 def _to_dtype(x: Any, dtype: Any) -> Any:
