@@ -72,6 +72,15 @@ _SPARSE = "sparse tensors are computed on the host only: make them there, with p
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
         "paddle.device.cuda.graphs": "it records the work of a real GPU: call the function itself",
+        "paddle.device.cuda.allocate_record": "it is not recorded: use paddle.device.cuda.memory_summary()",
+        **dict.fromkeys(
+            ("paddle.device.get_stream_from_external", "paddle.cuda.get_stream_from_external"),
+            "it names a stream of a real GPU by its address: use paddle.device.Stream()",
+        ),
+        **dict.fromkeys(
+            ("paddle.cuda.cudart", "paddle.cuda.check_error"),
+            "it calls the runtime of CUDA: use paddle.device.cuda, such as paddle.device.cuda.mem_get_info()",
+        ),
         **dict.fromkeys(("paddle.distributed.spawn", "paddle.distributed.launch"), _PROCESSES),
         "paddle.CUDAPinnedPlace": "it is memory that is pinned for CUDA: use paddle.CPUPlace()",
         "paddle.inference": "it runs saved programs on real GPUs: run them with paddle.jit.load",

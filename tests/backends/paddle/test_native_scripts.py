@@ -40,3 +40,33 @@ def test_the_default_device_is_restored() -> None:
 
 def test_switching_off_restores_every_attribute() -> None:
     check_attributes("paddle")
+
+
+CUDA_ONLY = {
+    "device.cuda.graphs.CUDAGraph": ((), "call the function itself"),
+    "device.cuda.allocate_record_table": ((), "use paddle.device.cuda.memory_summary()"),
+    "device.cuda.allocate_record_plot": ((), "use paddle.device.cuda.memory_summary()"),
+    "device.get_stream_from_external": ((0,), "use paddle.device.Stream()"),
+    "cuda.cudart": ((), "use paddle.device.cuda"),
+    "cuda.check_error": ((0,), "use paddle.device.cuda"),
+}
+
+
+def test_what_only_a_build_for_cuda_has_is_refused_with_the_line() -> None:
+    ds.simulate(2)
+    paddle = ds.framework("paddle")
+    refused = 0
+    with ds.simulate(2, native_names=True):
+        for name, (args, instead) in CUDA_ONLY.items():
+            *owners, attribute = name.split(".")
+            owner = paddle
+            for part in owners:
+                owner = getattr(owner, part, None)
+            if not hasattr(owner, attribute):  # in Paddle 3.0
+                continue
+            with pytest.raises(ds.UnsupportedError, match=r"test_native_scripts\.py:") as caught:
+                getattr(owner, attribute)(*args)
+            assert f"paddle.{name}" in str(caught.value)
+            assert instead in str(caught.value)
+            refused += 1
+    assert refused

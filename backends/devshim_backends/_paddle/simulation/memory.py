@@ -30,7 +30,7 @@ class _Fault(ctypes.Structure):
 
 
 class _State(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_longlong) for name in ("used", "peak", "lost"))
+    _fields_ = tuple((name, ctypes.c_longlong) for name in ("used", "peak", "lost", "cuda_used", "cuda_peak"))
 
 
 class _Failure(ctypes.Structure):
@@ -68,6 +68,15 @@ class PaddleSimulatedDevice(SimulatedDevice):
         state = self._state()
         self._used = state.used
         return MemoryInfo(total=self.limit, used=state.used, free=self._free(), peak=state.peak)
+
+    def cuda_bytes(self) -> tuple[int, int]:
+        """Return the used and the peak bytes as Paddle's own counters show them for CUDA, in multiples of 256."""
+        state = self._state()
+        return state.cuda_used, state.cuda_peak
+
+    def reset_cuda_peak(self) -> None:
+        """Make the peak of `cuda_bytes` the used bytes."""
+        _plugin().devshim_reset_cuda_peak(self.device.index)
 
     def _state(self) -> _State:
         state = _State()

@@ -36,18 +36,19 @@ namespace {
 
 constexpr int RESERVED = 64;
 constexpr size_t ROUND = 512;
+constexpr size_t CUDA_ROUND = 256;  // of Paddle's own allocator for CUDA, which its own counters show
 constexpr long long NO_LIMIT = -1;
 
 // As in simulation/memory.py.
 enum What : long long { ALLOCATION = 0, COPY = 1, VANISH = 2 };
 struct Fault { long long what, at, times; };
-struct State { long long used, peak, lost; };
+struct State { long long used, peak, lost, cuda_used, cuda_peak; };
 struct Failure { long long gpu, bytes, available, lost; };  // lost: at an allocation 1, at a copy 2
 
 struct Gpu {
   std::mutex lock;
   long long limit = NO_LIMIT;
-  size_t used = 0, peak = 0;
+  size_t used = 0, peak = 0, cuda_used = 0, cuda_peak = 0;
   long long events[2] = {0, 0};
   std::vector<Fault> faults;
   bool lost = false;
@@ -78,7 +79,7 @@ thread_local int CURRENT = 0;
 thread_local Failure FAILURE{-1, 0, 0, 0};
 thread_local struct { int gpu; size_t bytes; bool refused; } RETRY{-1, 0, false};  // a request, until its retry
 
-size_t rounded(size_t bytes) { return (bytes + ROUND - 1) / ROUND * ROUND; }
+size_t rounded(size_t bytes, size_t step = ROUND) { return (bytes + step - 1) / step * step; }
 
 bool is_lost(int id) {
   std::lock_guard<std::mutex> guard(GPUS[id].lock);
@@ -126,6 +127,8 @@ C_Status allocate(const C_Device device, void** found, size_t bytes) {
   FAILURE.gpu = -1;
   gpu.used += size;
   gpu.peak = std::max(gpu.peak, gpu.used);
+  gpu.cuda_used += rounded(bytes, CUDA_ROUND);
+  gpu.cuda_peak = std::max(gpu.cuda_peak, gpu.cuda_used);
   return C_SUCCESS;
 }
 
@@ -134,6 +137,7 @@ C_Status deallocate(const C_Device device, void* memory, size_t bytes) {
   Gpu& gpu = GPUS[device->id];
   std::lock_guard<std::mutex> guard(gpu.lock);
   gpu.used -= rounded(bytes);
+  gpu.cuda_used -= rounded(bytes, CUDA_ROUND);
   return C_SUCCESS;
 }
 
@@ -235,6 +239,11 @@ EXPORTED void devshim_reset_peak(int id) {
   GPUS[id].peak = GPUS[id].used;
 }
 
+EXPORTED void devshim_reset_cuda_peak(int id) {
+  std::lock_guard<std::mutex> guard(GPUS[id].lock);
+  GPUS[id].cuda_peak = GPUS[id].cuda_used;
+}
+
 EXPORTED int devshim_copying(int id) {
   std::lock_guard<std::mutex> guard(GPUS[id].lock);
   return GPUS[id].fails(COPY);
@@ -243,7 +252,8 @@ EXPORTED int devshim_copying(int id) {
 EXPORTED void devshim_state(int id, State* found) {
   Gpu& gpu = GPUS[id];
   std::lock_guard<std::mutex> guard(gpu.lock);
-  *found = {static_cast<long long>(gpu.used), static_cast<long long>(gpu.peak), gpu.lost};
+  *found = {static_cast<long long>(gpu.used), static_cast<long long>(gpu.peak), gpu.lost,
+            static_cast<long long>(gpu.cuda_used), static_cast<long long>(gpu.cuda_peak)};
 }
 
 // Return the last failure on this thread, once.

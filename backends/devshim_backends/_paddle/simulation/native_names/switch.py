@@ -13,7 +13,7 @@ from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
 from devshim_backends._paddle.simulation.internals import error_texts
 from devshim_backends._paddle.simulation.native_names import distributed, names, runtime, tensors
-from devshim_backends._paddle.simulation.native_names.internals import flags, generators, sparse
+from devshim_backends._paddle.simulation.native_names.internals import cuda_only, flags, generators, sparse
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -38,6 +38,7 @@ def install(backend: Backend) -> None:
             *runtime.attributes(),
             *generators.attributes(),
             *sparse.attributes(),
+            *cuda_only.attributes(),
         ):
             _patches.replace(owner, name, new)
         set_process_wide_place(names.gpu_place(0))
