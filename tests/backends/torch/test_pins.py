@@ -35,8 +35,8 @@ def test_a_capsule_is_laid_out_as_dlpack_says():
     from devshim_backends._torch.simulation.internals import relabel
 
     capsule = _C._to_dlpack(torch.ones(3))
-    pointer = relabel._WORDS[(id(capsule) >> 3) + relabel._POINTER]
-    assert relabel._WORDS[(pointer >> 3) + relabel._DEVICE] == relabel.HOST
+    pointer = relabel.WORDS[(id(capsule) >> 3) + relabel._POINTER]
+    assert relabel.WORDS[(pointer >> 3) + relabel._DEVICE] == relabel.HOST
 
 
 def test_the_object_of_a_storage_lives_as_long_as_the_storage():
@@ -178,14 +178,23 @@ assert z.device.type == "cpu" and z.data_ptr() == x.data_ptr()
     )
 
 
-def test_implementations_can_be_swapped():
-    """`tensors`: a parameter stays the same object when it moves between host and GPU."""
-    x, y = torch.nn.Parameter(torch.ones(2)), torch.zeros(3)
-    kept = weakref.ref(x)
-    _C._swap_tensor_impl(x, y)
-    assert (x.shape, y.shape) == ((3,), (2,))
-    assert kept() is x
-    assert type(x) is torch.nn.Parameter
+def test_a_word_of_a_tensor_contains_its_keys():
+    """`replaced_data`: with another tensor's keys, a tensor takes over its data."""
+    from devshim_backends._torch.simulation.internals import replaced_data, relabel
+
+    x, y = torch.nn.Parameter(torch.ones(2)), torch.empty(3, device="meta")
+    loss = (x * 3).sum()
+    with pytest.raises(RuntimeError, match="incompatible tensor type"):
+        x.data = y
+    words = [(each._cdata >> 3) + replaced_data._KEYS for each in (x, y)]
+    assert [relabel.WORDS[word] for word in words] == [_C._dispatch_keys(each).raw_repr() for each in (x, y)]
+    relabel.WORDS[words[0]] = relabel.WORDS[words[1]]
+    x.data = y
+    assert (x.device, x.shape) == (y.device, y.shape)
+    x.data = torch.empty(2, device="meta")
+    assert x.grad_fn is None
+    loss.backward()
+    assert x.grad.tolist() == [3, 3]
 
 
 # ---------------------------------------------------------------- autograd

@@ -49,6 +49,81 @@ def test_parameters_keep_their_identity(move):
     assert {str(each.grad.device) for each in model.parameters()} == {"cpu"}
 
 
+def moved_by_data(parameter, device):
+    parameter.data = parameter.data.to(device)
+
+
+def moved_by_module(parameter, device):
+    nn.ParameterList([parameter]).to(device)
+
+
+@pytest.mark.parametrize("move", [moved_by_data, moved_by_module])
+def test_a_graph_made_before_a_move_reaches_the_parameter(move):
+    """The old node of the graph, and its hooks, belong to the same parameter."""
+    parameter, seen = nn.Parameter(torch.ones(2, device=GPU)), []
+    loss = (parameter * 3).sum()
+    node = loss.grad_fn.next_functions[0][0].next_functions[0][0]
+    node.register_hook(lambda *_: seen.append(parameter.grad.tolist()))
+    for device in ("cpu", GPU):
+        move(parameter, device)
+    parameter.register_hook(lambda gradient: gradient * 2)
+    parameter.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor is parameter))
+    assert node.variable is parameter
+    loss.backward()
+    assert parameter.grad.tolist() == [6, 6]
+    assert seen == [True, [6, 6]]
+    (parameter * 5).sum().backward()
+    assert parameter.grad.tolist() == [16, 16]
+
+
+def test_a_gradient_that_arrives_after_a_move_stays_on_its_gpu():
+    parameter, other = nn.Parameter(torch.ones(2, device=GPU)), torch.ones(2, device=GPU, requires_grad=True)
+    loss, product = (parameter * 3).sum(), (parameter * other).sum()
+    parameter.data = parameter.data.cpu()
+    loss.backward()
+    assert (parameter.device.type, str(parameter.grad.device)) == ("cpu", GPU)
+    for act in (parameter.sum().backward, product.backward, torch.optim.SGD([parameter]).step):
+        with pytest.raises(ds.DeviceMismatchError):
+            act()
+
+
+def test_only_modules_move_gradients():
+    layer = nn.Linear(2, 1, bias=False).to(GPU)
+    layer(torch.ones(1, 2, device=GPU)).sum().backward()
+    gradient = layer.weight.grad
+    layer.weight.data = layer.weight.data.cpu()
+    assert layer.weight.grad is gradient
+    assert str(gradient.device) == GPU
+    gradient.data = gradient.data.cpu()
+    assert layer.weight.grad.device.type == "cpu"
+    layer.to("sim:2").cpu().to(GPU)
+    assert layer.weight.grad is gradient
+    assert str(gradient.device) == GPU
+
+
+def test_data_of_another_type_is_refused():
+    parameter = nn.Parameter(torch.ones(2, device=GPU))
+    for data in (torch.ones(2, dtype=torch.int64), torch.ones(2, device="meta"), torch.ones(2).to_sparse()):
+        with pytest.raises(RuntimeError):
+            parameter.data = data
+        assert (parameter + 1).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["overwrite", "swap"])
+def test_the_future_ways_to_convert_a_module(name):
+    change = getattr(torch.__future__, f"set_{name}_module_params_on_conversion")
+    layer = nn.Linear(2, 1)
+    weight = layer.weight
+    change(True)
+    try:
+        layer.to(GPU)
+    finally:
+        change(False)
+    assert devices(layer) == {GPU}
+    assert (layer.weight is weight) == (name == "swap")
+    assert weight.device == (layer.weight.device if name == "swap" else torch.device("cpu"))
+
+
 def test_tied_parameters_stay_tied():
     model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False))
     model[1].weight = model[0].weight
@@ -147,11 +222,15 @@ def test_parametrizations():
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
 def test_scripted_modules():
-    """They are stored in C++, and must be notified of new parameters."""
-    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).to(GPU)
-    assert devices(model) == {GPU}
-    model(torch.ones(3, 2, device=GPU)).sum().backward()
+    """They are stored in C++, which has the same parameters after a move."""
+    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    weight = next(model.parameters())
+    assert devices(model.to(GPU)) == {GPU}
+    model(torch.ones(3, 2, device=GPU)).square().sum().backward()
     assert {str(each.grad.device) for each in model.parameters()} == {GPU}
+    torch.optim.SGD([weight], 0.1).step()
+    assert next(model.parameters()) is weight
+    assert model.state_dict()["0.weight"].data_ptr() == weight.data_ptr()
     file = io.BytesIO()
     torch.jit.save(model, file)
     file.seek(0)

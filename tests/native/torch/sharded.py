@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
-from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType, fully_shard
+from torch.distributed.fsdp import CPUOffload, FullStateDictConfig, FullyShardedDataParallel, StateDictType, fully_shard
 
 
 def make():
@@ -68,7 +68,8 @@ def main(rank, world, store):
     whole = make()
     train(whole, [torch.full((2, 4), each + 1.0) for each in range(world)])
     batch = torch.full((2, 4), rank + 1.0, device="cuda")
-    for found in (new_fsdp(batch), old_fsdp(batch), old_fsdp(batch, use_orig_params=True)):
+    offloaded = old_fsdp(batch, cpu_offload=CPUOffload(offload_params=True))
+    for found in (new_fsdp(batch), old_fsdp(batch), old_fsdp(batch, use_orig_params=True), offloaded):
         print_once([torch.allclose(a.cpu(), b, atol=1e-6) for a, b in zip(found, whole.parameters(), strict=True)])
     from_meta(batch)
     dist.barrier()

@@ -18,6 +18,7 @@ The modules that only this adapter has are in ``internals``.
 | `state` | the number of simulated GPUs, each thread's current GPU, the meaning of a device-like argument |
 | `relabel` | the same memory as a tensor of another device |
 | `memory` | which storage is on which GPU |
+| `replaced_data` | ``x.data = y`` between the host and a GPU |
 | `schemas`, `host_arguments`, `hooks` | every operator: its arguments on the way to the host, and its results back |
 | `written_arguments` | operators that write to their arguments |
 | `device_rules` | which mixtures of devices are refused |

@@ -6,11 +6,11 @@ import weakref
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.dlpack import DLDeviceType
 
 from devshim_backends._torch.simulation.internals.generators import Generator
 from devshim_backends._torch.simulation.internals.patches import install
+from devshim_backends._torch.simulation.internals.replaced_data import apply, set_data
 from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, TYPES, index_of
 from devshim_backends._torch.simulation.memory import SIMULATED
 
@@ -18,10 +18,9 @@ Tensor, Storage = torch.Tensor, torch.UntypedStorage
 _real_new_tensor = torch._C.TensorBase.new_tensor
 _real_legacy = torch._C.TensorBase.new
 _real_set_item = torch._C.TensorBase.__setitem__
-_real_data = torch._C.TensorBase.data
+_real_get_data = torch._C.TensorBase.data.__get__
 _real_dlpack_device = Tensor.__dlpack_device__
 _real_clone, _real_new = Storage.clone, Storage.__new__
-_real_apply = torch.nn.Module._apply
 _real_printed = torch._tensor_str.tensor_totype
 _get_device = torch._C.TensorBase.get_device
 _CPU = torch.device("cpu")
@@ -62,78 +61,6 @@ def dlpack_device(self: Any) -> tuple[Any, int]:
     """Replace `torch.Tensor.__dlpack_device__`, which finds a custom device by a name that the device cannot have."""
     index = _get_device(self)
     return _real_dlpack_device(self) if index < 0 else (DLDeviceType.kDLExtDev, index)
-
-
-# ---------------------------------------------------------------------- x.data = y, and with it Module.to
-def _changes_kind(tensor: Any, other: Any) -> bool:
-    """Return True if one of two plain tensors is on a simulated GPU and the other on the host."""
-    return bool((_get_device(tensor) >= 0) != (_get_device(other) >= 0))
-
-
-def _set_data(self: Any, value: Any) -> None:
-    """Set ``x.data = y`` between host and GPU: the object stays, with its gradient and hooks, and moves."""
-    if not _changes_kind(self, value):
-        _real_data.__set__(self, value)
-        return
-    gradient = self.grad if self.is_leaf else None
-    moved = value.detach().requires_grad_(self.requires_grad)
-    if gradient is not None and gradient.shape != moved.shape:  # FSDP's is that of a shard
-        moved = _with_other_gradient(moved, gradient.to(moved.device, moved.dtype))
-        gradient = None
-    hooks, after = self._backward_hooks, self._post_accumulate_grad_hooks
-    torch._C._swap_tensor_impl(self, moved)
-    if gradient is not None:
-        self.grad = gradient.to(self.device, self.dtype)
-    if hooks:
-        self._backward_hooks = hooks
-    if after:
-        self._post_accumulate_grad_hooks = after
-
-
-def _with_other_gradient(tensor: Any, gradient: Any) -> Any:
-    """Return a tensor with a gradient of another shape, which PyTorch accepts only before ``.data`` is set."""
-    holder = torch.empty_like(gradient, requires_grad=True)
-    holder.grad = gradient
-    _real_data.__set__(holder, tensor)
-    return holder.requires_grad_(tensor.requires_grad)
-
-
-def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
-    """Replace `Module._apply`, on which `Module.to` and similar methods are built.
-
-    PyTorch would create new parameters for those that move between host and GPU. Therefore this function moves them
-    first. What PyTorch then does with them (gradients, buffers, settings in ``torch.__future__``) is unchanged.
-    """
-    if isinstance(self, torch.jit.ScriptModule):
-        return _apply_to_script(self, fn, recurse)
-
-    def move_parameter(tensor: Any) -> Any:
-        moved = fn(tensor)
-        if is_traceable_wrapper_subclass(moved):
-            return moved  # PyTorch swaps such tensors itself, so the parameter stays the same object
-        if isinstance(tensor, torch.nn.Parameter) and _changes_kind(tensor, moved):
-            _set_data(tensor, moved)
-            return tensor.data
-        return moved
-
-    move_parameter.moves_parameters = True  # type: ignore[attr-defined]
-    return _real_apply(self, fn if hasattr(fn, "moves_parameters") else move_parameter, recurse)
-
-
-def _apply_to_script(self: Any, fn: Any, recurse: bool) -> Any:
-    """Apply a function to a scripted module: its C++ side does not see that a parameter's object has changed."""
-    for child in self.children() if recurse else ():
-        child._apply(fn)
-    with torch.no_grad():
-        for name, parameter in list(self._parameters.items()):
-            if parameter is not None:
-                moved = torch.nn.Parameter(fn(parameter.data), parameter.requires_grad)
-                moved.grad = None if parameter.grad is None else fn(parameter.grad)
-                self._parameters[name] = moved
-        for name, buffer in list(self._buffers.items()):
-            if buffer is not None:
-                self._buffers[name] = fn(buffer)
-    return self
 
 
 # ---------------------------------------------------------------------- storages
@@ -207,7 +134,7 @@ def patch() -> None:
     install(Tensor, "__setitem__", set_item)
     install(Tensor, "new", legacy_new)
     install(Tensor, "__dlpack_device__", dlpack_device)
-    install(Tensor, "data", property(_real_data.__get__, _set_data))
+    install(Tensor, "data", property(_real_get_data, set_data))
     install(Tensor, "pin_memory", pin_memory)
     install(Tensor, "is_pinned", is_pinned)
     install(Storage, "clone", clone)

@@ -22,7 +22,7 @@ from devshim_backends._torch.simulation.internals.state import NAME
 
 _export, _read = torch._C._to_dlpack, torch._C._from_dlpack
 
-_WORDS = memoryview((ctypes.c_char * (1 << 62)).from_address(0)).cast("B").cast("q")
+WORDS = memoryview((ctypes.c_char * (1 << 62)).from_address(0)).cast("B").cast("q")
 """This process's memory as words of eight bytes: reading one takes a tenth of the time that `ctypes` takes."""
 
 _DEVICE = 1
@@ -47,7 +47,7 @@ def _word_of_pointer() -> int:
     capsule = _export(torch.empty((), device="cpu"))
     address = pointer(capsule, b"dltensor")
     for word in range(1, 8):
-        if _WORDS[(id(capsule) >> 3) + word] == address and _WORDS[(address >> 3) + _DEVICE] == HOST:
+        if WORDS[(id(capsule) >> 3) + word] == address and WORDS[(address >> 3) + _DEVICE] == HOST:
             return word
     msg = "Python's capsules do not have the layout that devshim expects"
     raise RuntimeError(msg)
@@ -77,7 +77,7 @@ def relabel(tensor: Any, code: int) -> Any:
         capsule = _export(tensor)
     except (BufferError, RuntimeError) as error:
         return _relabel_indirectly(tensor, code, error)
-    _WORDS[(_WORDS[(id(capsule) >> 3) + _POINTER] >> 3) + _DEVICE] = code
+    WORDS[(WORDS[(id(capsule) >> 3) + _POINTER] >> 3) + _DEVICE] = code
     return _read(capsule)
 
 
