@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from devshim.devices.device import CPU
 from devshim.errors import UnsupportedError, messages
@@ -44,6 +45,14 @@ RAW_DEVICE, RAW_BACKING_DEVICE = vars(EAGER)["device"].__get__, vars(EAGER)["bac
 """TensorFlow's own readers of a tensor's names, which name logical CPUs also while programs see GPUs."""
 
 _NAMES: dict[str, str] = {}
+
+
+def this_process() -> str:
+    """Return the text with which TensorFlow's full names of this process's devices begin."""
+    owner = context.context()
+    server = owner._server_def or owner._collective_ops_server_def
+    job, task = ("localhost", 0) if server is None else (server.job_name, server.task_index)
+    return f"/job:{job}/replica:0/task:{task}"
 
 
 def keep_alive(name: str) -> str:

@@ -32,7 +32,7 @@ from tensorflow.python.framework import constant_op, ops
 
 from devshim.devices.device import CPU
 from devshim_backends._tensorflow.failures import FAILURES
-from devshim_backends._tensorflow.internals.locations import EAGER, RAW_BACKING_DEVICE
+from devshim_backends._tensorflow.internals.locations import EAGER, RAW_BACKING_DEVICE, this_process
 from devshim_backends._tensorflow.simulation import workarounds
 from devshim_backends._tensorflow.simulation.device_rules import (
     REFUSED,
@@ -122,6 +122,7 @@ def _simulated_device(name: str) -> TensorflowSimulatedDevice | None:
     except KeyError:
         device = _backend.device_named(name)
         shown = device is not None and device.kind == "gpu" and device.index < _backend.simulated
+        shown = shown and name.startswith(this_process())  # and not of another process in a cluster
         gpu = SIMULATED[device.index] if device is not None and shown else None
         _SIMULATED_BY_NAME[name] = gpu
         return gpu

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _RESERVED = 8
 """The least number of simulated GPUs for which logical CPUs are reserved."""
 
+_CONFIGURE = context.Context.set_logical_device_configuration
+
 
 class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
     """The mixin for simulation."""
@@ -120,5 +122,14 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
             raise messages.simulated_too_late(
                 self, problem, f"move ds.simulate(gpus={gpus}) to the top of the program, before the first tensor"
             )
-        logical = [tf.config.LogicalDeviceConfiguration() for _ in range(max(_RESERVED, gpus) + 1)]
-        tf.config.set_logical_device_configuration(cpu, logical)
+        _split_cpu(cpu, max(_RESERVED, gpus))
+
+    def reserve_exactly(self) -> None:
+        """Make no more logical CPUs than there are GPUs, if TensorFlow has not started: others in a cluster see all."""
+        if not self.started():
+            _split_cpu(*tf.config.list_physical_devices("CPU"), self.count("gpu"))
+
+
+def _split_cpu(cpu: Any, gpus: int) -> None:
+    """Make the logical CPUs for the host and for this many GPUs, also while `native_names` refuses it to programs."""
+    _CONFIGURE(context.context(), cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(gpus + 1)])

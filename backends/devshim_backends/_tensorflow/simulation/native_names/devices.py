@@ -18,8 +18,10 @@ from devshim.simulation.properties import CAPABILITY
 from devshim_backends._tensorflow.simulation.memory import update_variables
 from devshim_backends._tensorflow.simulation.native_names.names import (
     index_of_gpu,
+    is_of_this_process,
     is_simulated_gpu,
     logical_name,
+    shown_name,
 )
 from devshim_backends._tensorflow.simulation.storage import SIMULATED
 
@@ -46,7 +48,7 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
         patches.replace(owner, name, _wrap_configuration(getattr(owner, name)))
     patches.replace(owner, "get_device_details", _wrap_details(owner.get_device_details))
     patches.replace(owner, "list_logical_devices", _wrap_logical(owner.list_logical_devices))
-    patches.replace(owner, "num_gpus", lambda self: len(self.list_logical_devices("GPU")))
+    patches.replace(owner, "num_gpus", lambda self: _backend.count("gpu"))
     patches.replace(owner, "get_compiler_ir", _wrap_compiler(owner.get_compiler_ir))
     patches.replace(owner, "get_memory_info", _wrap_memory(owner.get_memory_info, _memory_info))
     patches.replace(owner, "reset_memory_stats", _wrap_memory(owner.reset_memory_stats, _reset_peak))
@@ -126,12 +128,19 @@ def _limits(owner: Any) -> list[int | None]:
 def _wrap_logical(original: Callable[..., Any]) -> Callable[..., Any]:
     def logical(self: Any, device_type: str | None = None) -> Any:
         self._initialize_physical_devices()
-        found = [each for each in original(self) if each.name == "/device:CPU:0" or each.device_type != "CPU"]
-        count = _backend.count("gpu")
-        found += [context.LogicalDevice(f"/device:GPU:{index}", "GPU") for index in range(count)]
-        return [each for each in found if device_type in (None, each.device_type)]
+        found = map(_show, original(self))
+        return [each for each in found if each is not None and device_type in (None, each.device_type)]
 
     return logical
+
+
+def _show(device: Any) -> Any:
+    """Return a logical device as a program sees it, or None for a logical CPU that is reserved for another GPU."""
+    if not is_simulated_gpu(device.name):
+        return device
+    name = shown_name(device.name)
+    known = index_of_gpu(name) is not None or not is_of_this_process(name)
+    return context.LogicalDevice(name, "GPU") if known else None
 
 
 def _wrap_compiler(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from devshim.errors import UnsupportedError
 from devshim_backends._tensorflow.failures import MissingDeviceError
+from devshim_backends._tensorflow.simulation.native_names.internals.clusters import CLUSTER
 
 if TYPE_CHECKING:
     from devshim.simulation.patching import Patches
@@ -23,6 +23,7 @@ __all__ = [
     "all_devices",
     "index_of_gpu",
     "install",
+    "is_of_this_process",
     "is_simulated_gpu",
     "logical_name",
     "native_text",
@@ -31,7 +32,7 @@ __all__ = [
     "shown_text",
 ]
 
-_ALL_DEVICES = re.compile(r"(All available devices \[)/job:localhost/[^\]]*\]")
+_ALL_DEVICES = re.compile(r"(All available devices \[)/job:[^\]]*\]")
 _FULL_NAME = re.compile(r"/job:[^\s,]*device:CPU:\d+")
 
 _backend: TensorflowSimulation
@@ -56,7 +57,7 @@ def native_text(name: Any) -> str | None:
 def logical_name(name: str) -> str:
     """Return the name that TensorFlow's C++ code knows: ``/device:CPU:2`` for ``GPU:1``; other names are unchanged.
 
-    A GPU of another process is unchanged unless this process has joined a cluster: TensorFlow's error names it.
+    A GPU of a process that TensorFlow does not know is unchanged: TensorFlow's error names it.
 
     Raises:
         MissingDeviceError: The GPU does not exist.
@@ -64,26 +65,37 @@ def logical_name(name: str) -> str:
     kind, index, given = _read(name)
     if kind not in ("GPU", "TPU", "XPU"):  # a device that a program has registered
         return name
-    if _is_elsewhere(given):
+    count = _gpus_for(given)
+    if count is None:
         return name
-    count = _backend.count("gpu")
     if kind != "GPU" or index >= count:
         raise _missing_device_error(name, count)
     return given.replace(device_type="CPU", device_index=index + 1).to_string()  # type: ignore[no-any-return]
 
 
-def _is_elsewhere(given: Any) -> bool:
-    """Return True for a device of another process, if this process has joined no cluster."""
-    owner = (given.job or "localhost", given.replica or 0, given.task or 0)
-    return owner != ("localhost", 0, 0) and context.context()._server_def is None
+def _gpus_for(given: Any) -> int | None:
+    """Return the number of GPUs that a device's name can mean; None if TensorFlow does not know its process.
+
+    A name without a job means a GPU of the process that runs the function: a coordinator may have none itself.
+    """
+    here = _backend.count("gpu")
+    if given.job is None:
+        return max((here, *CLUSTER.others.values()))
+    process = CLUSTER.process_of(given)
+    return here if process == CLUSTER.here else CLUSTER.others.get(process)
 
 
 def index_of_gpu(name: str) -> int | None:
     """Return the index of the simulated GPU with this name, or None if it does not exist or the name lacks an index."""
     kind, index, given = _read(name)
-    if kind != "GPU" or given.device_index is None or index >= _backend.count("gpu") or _is_elsewhere(given):
+    if kind != "GPU" or given.device_index is None or CLUSTER.process_of(given) != CLUSTER.here:
         return None
-    return index
+    return index if index < _backend.count("gpu") else None
+
+
+def is_of_this_process(name: str) -> bool:
+    """Return True for the name of a device of this process, and not of another one in its cluster."""
+    return CLUSTER.process_of(_read(name)[2]) == CLUSTER.here
 
 
 def is_simulated_gpu(name: str) -> bool:
@@ -139,8 +151,12 @@ def shown_text(text: str) -> str:
 
 def all_devices() -> str:
     """Return the names of all devices that a program sees, as TensorFlow's errors list them."""
-    names = ["CPU:0", *(f"GPU:{index}" for index in range(_backend.count("gpu")))]
-    return ", ".join(f"/job:localhost/replica:0/task:0/device:{name}" for name in names)
+    counts = {CLUSTER.here: _backend.count("gpu"), **CLUSTER.others}
+    return ", ".join(
+        f"{process}/device:{name}"
+        for process, count in counts.items()
+        for name in ("CPU:0", *(f"GPU:{index}" for index in range(count)))
+    )
 
 
 def _wrap_error(create: Any) -> Any:

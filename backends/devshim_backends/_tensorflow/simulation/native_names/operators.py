@@ -20,6 +20,7 @@ from tensorflow.python.eager import context
 from devshim_backends._tensorflow.internals.locations import EAGER, RAW_DEVICE, keep_alive
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.memory import VARIABLES
+from devshim_backends._tensorflow.simulation.native_names.internals.clusters import CLUSTER
 from devshim_backends._tensorflow.simulation.native_names.internals.host_operators import leaves_scope, runs_on_host
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name
 
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
     from devshim.simulation.patching import Patches
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["FIRST", "install"]
+__all__ = ["install"]
 
-FIRST = "/job:localhost/replica:0/task:0/device:CPU:1"
-"""TensorFlow's name of the logical CPU that is ``GPU:0``."""
 _FUNCTIONS = ("__inference_", "__forward_", "__backward_", "PartitionedCall", "StatefulPartitionedCall")
 _FUNCTION_BYTES = tuple(name.encode() for name in _FUNCTIONS)
 
@@ -73,7 +72,7 @@ def _default_device(op: Any, inputs: Sequence[Any]) -> str:
             return keep_alive(RAW_DEVICE(variable))
     if (b"Dataset" if isinstance(op, bytes) else "Dataset") in op or runs_on_host(op, inputs):
         return ""  # most for datasets have no kernel for GPUs
-    return FIRST if _backend.count("gpu") else ""
+    return CLUSTER.first if _backend.count("gpu") else ""
 
 
 def _is_function(op: Any) -> bool:
@@ -134,7 +133,7 @@ def _wrap_constant(original: Callable[..., Any]) -> Callable[..., Any]:
         local = ctx._thread_local_data
         try:
             ctx.ensure_initialized()
-            local.device_name = FIRST
+            local.device_name = CLUSTER.first
             result = original(value, ctx, dtype)
         finally:
             local.device_name = ""

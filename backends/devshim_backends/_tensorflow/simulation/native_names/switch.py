@@ -9,6 +9,7 @@ from devshim_backends._tensorflow.simulation.native_names import devices, distri
 from devshim_backends._tensorflow.simulation.native_names.internals import (
     builds,
     channels_first,
+    clusters,
     datasets,
     policies,
     scopes,
@@ -26,6 +27,7 @@ def install(backend: TensorflowSimulation) -> None:
     """Let TensorFlow's names of GPUs mean the simulated GPUs."""
     try:
         modules = (
+            clusters,
             names,
             scopes,
             operators,

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import prefetching_ops
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
+from devshim_backends._tensorflow.simulation.native_names.internals.clusters import CLUSTER
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name, native_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def _logical(device: Any) -> Any:
     text = native_text(device)
     if text is None:
         return device
-    full = tf.DeviceSpec(job="localhost", replica=0, task=0)
+    full = tf.DeviceSpec.from_string(CLUSTER.here)
     return full.make_merged_spec(tf.DeviceSpec.from_string(logical_name(text))).to_string()
 
 

@@ -17,9 +17,9 @@ from devshim_backends._tensorflow.internals.locations import keep_alive
 from devshim_backends._tensorflow.simulation import device_rules, hooks
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
 from devshim_backends._tensorflow.simulation.memory import LOCAL
+from devshim_backends._tensorflow.simulation.native_names.internals.clusters import CLUSTER
 from devshim_backends._tensorflow.simulation.native_names.internals.scopes import SCOPE
 from devshim_backends._tensorflow.simulation.native_names.names import shown_text
-from devshim_backends._tensorflow.simulation.native_names.operators import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,7 +74,7 @@ def _run_fast_on(device: Device, args: tuple[Any, ...]) -> Any:
     local = args[0]._thread_local_data
     before = local.device_name
     try:
-        name = "/job:localhost/replica:0/task:0" + hooks._logical_name(device).replace("/", "/device:")
+        name = CLUSTER.here + hooks._logical_name(device).replace("/", "/device:")
         local.device_name = keep_alive(name)
         return hooks._FAST(*args)
     finally:
@@ -130,7 +130,7 @@ def _device_of_program(
     local = context.context()._thread_local_data
     before = local.device_name
     try:
-        local.device_name = before or FIRST
+        local.device_name = before or CLUSTER.first
         found = original(backend, op, inputs)
         on_host = device_rules._HOST_INPUTS.get(op, ())
         located = {
