@@ -1,5 +1,6 @@
 """Futures of collectives, and process groups that a device or a mesh creates; two processes with a card each."""
 
+import contextlib
 import os
 import socket
 import warnings
@@ -95,15 +96,41 @@ def options(show):
     show(dist.get_backend(group), chosen.is_high_priority_stream, chosen.config.min_ctas)
 
 
-def main(rank, port):
-    warnings.simplefilter("ignore")
-    torch.cuda.set_device(rank)
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(port))
-    show = print if rank == 0 else lambda *values: None
-    init_device_mesh("cuda", (2,))  # creates the group of all processes
-    futures(rank, show)
+def refused(show):
+    """NCCL takes the memory of cards: no tensors on the host, and none with gaps, except in lists that it copies."""
+    card = torch.ones(2, 3, device="cuda")
+    host, turned = torch.ones(2, 3), torch.ones(3, 2, device="cuda").t()
+    calls = (
+        lambda: dist.all_gather([host, host], card),
+        lambda: dist.all_gather([turned, turned], turned),
+        lambda: dist.all_reduce(turned),
+        lambda: dist.broadcast(turned, 0),
+        lambda: dist.all_gather_into_tensor(torch.ones(4, 3), card),
+        lambda: dist.reduce_scatter(card, [host, host]),
+        lambda: dist.reduce_scatter_tensor(card, torch.ones(4, 3)),
+        lambda: dist.all_to_all_single(host, card),
+        lambda: dist.all_reduce_coalesced([card, host]),
+    )
+    show(*(error_of(call) for call in calls), sep="\n")
+    dist.all_gather([turned, torch.ones_like(turned)], card)
+    dist.all_reduce(torch.ones(1, 2, 3, 3, device="cuda").to(memory_format=torch.channels_last))
+
+
+def end(ports):
+    """End the group of all ranks; the next one meets at another port, since this one's store may end later."""
     dist.barrier()
     dist.destroy_process_group()
+    os.environ["MASTER_PORT"] = str(ports.pop())
+
+
+def main(rank, ports):
+    warnings.simplefilter("ignore")
+    torch.cuda.set_device(rank)
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(ports.pop()))
+    show = print if rank == 0 else lambda *values, **options: None
+    init_device_mesh("cuda", (2,))  # creates the group of all processes
+    futures(rank, show)
+    end(ports)
     show(error_of(lambda: dist.init_process_group(device_id=torch.device("cuda", 7))))
     dist.init_process_group(device_id=torch.device("cuda", rank))
     groups(rank, show)
@@ -111,11 +138,23 @@ def main(rank, port):
     random_parts(show)
     coalesced(rank, show)
     options(show)
+    end(ports)
+    dist.init_process_group()
+    show(dist.get_backend(), dist.get_backend_config(), dist.group.WORLD.name(), dist.get_backend(dist.new_group()))
+    refused(show)
+    end(ports)
+    dist.init_process_group("cpu:gloo,cuda:nccl")
+    dist.all_reduce(torch.ones(1))
+    show(dist.get_backend(), dist.get_backend_config(), dist.group.WORLD.name())
     dist.barrier()
     dist.destroy_process_group()
 
 
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
 if __name__ == "__main__":
-    with socket.create_server(("localhost", 0)) as free:
-        port = free.getsockname()[1]
-    mp.spawn(main, args=(port,), nprocs=2)
+    mp.spawn(main, args=(free_ports(4),), nprocs=2)

@@ -35,6 +35,7 @@ The modules that only this adapter has are in ``internals``.
 | `compiling` | ``torch.compile``: fake tensors, and its default backend |
 | `scripting` | ``torch.jit.script`` |
 | `distributed`, `distributed_random` | ``torch.distributed`` with the backend nccl, and random operators there |
+| `backends`, `nccl_checks` | which backend a program gets, and what NCCL's process group refuses |
 | `coalescing`, `nccl_options`, `step_times` | parts of ``torch.distributed`` that gloo or simulated GPUs lack |
 | `custom_operators` | kernels for CUDA that a program registers |
 | `profiling` | PyTorch's profiler |

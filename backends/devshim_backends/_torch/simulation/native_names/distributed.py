@@ -20,8 +20,8 @@ from torch import distributed
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.relabel import to_host
-from devshim_backends._torch.simulation.internals.state import require_simulated, shown_count
-from devshim_backends._torch.simulation.native_names.internals import coalescing, nccl_options
+from devshim_backends._torch.simulation.internals.state import require_simulated
+from devshim_backends._torch.simulation.native_names.internals import backends, coalescing, nccl_checks, nccl_options
 from devshim_backends._torch.simulation.native_names.internals.replaced_operators import ReplacedOperators
 from devshim_backends._torch.simulation.native_names.internals.step_times import log_times, without_timer
 from devshim_backends._torch.simulation.native_names.internals.unused_parameters import (
@@ -47,16 +47,20 @@ _ORIGINAL = "_devshim_original"
 """The attribute of a view on the host that has the GPU's tensor."""
 _COLLECTIVES = ReplacedOperators("c10d", "PrivateUse1")
 """They are replaced when the first group is created."""
-_NCCL_GROUPS: set[str | None] = set()
-"""The names of the groups for which the program requested nccl."""
+_NCCL_GROUPS: dict[str | None, str] = {}
+"""Name of a group that NCCL would serve -> the backend that the program requested."""
 _DEVICES: list[Any] = []
 """The device that the program gave to `init_process_group`."""
 
 
-def _kernel(op: Any, flatten: bool) -> Callable[..., Any]:
+def _kernel(name: str, op: Any) -> Callable[..., Any]:
     """Return a kernel that runs a collective call on the host's view of the tensors, which may be a flat one."""
+    flatten = name in _FLATTENED
+    position = next(n for n, each in enumerate(op._schema.arguments) if each.name == "process_group")
 
     def run(*args: Any) -> Any:
+        if name != "barrier" and _uses_nccl(distributed.ProcessGroup.unbox(args[position])):
+            nccl_checks.check(name, args)
         originals: dict[int, Any] = {}
         kept: list[Any] = []  # so that no id is used twice
         converted = [_map(each, lambda x: _as_host(x, originals, kept, flatten)) for each in args]
@@ -109,16 +113,18 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
 
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        backend = args[position] if len(args) > position else kwargs.get("backend")
+        requested = args[position] if len(args) > position else kwargs.get("backend")
         _COLLECTIVES.install(_kernels)
-        if backend is not None and "nccl" in str(backend).lower():
+        if requested is not None and "nccl" in str(requested).lower():
             warnings.warn(_TEXT, UserWarning, stacklevel=2)
-        device = None if position else _require_device(kwargs.get("device_id"))
-        if backend is None and (_uses_nccl(None) if position else device is not None and device.type == "cuda"):
-            backend = "nccl"  # a new group takes over the backend of all ranks, and a device means its backend
-        is_nccl = backend is not None and "nccl" in str(backend).lower()
-        if is_nccl or (backend is None and position == 0):
-            served = _served_by_gloo(str(backend).lower()) if is_nccl else "gloo"
+        device = None if position else backends.require_device(kwargs.get("device_id"))
+        is_chosen = requested is None and position == 0
+        if requested is None:  # a new group takes over the backend of all ranks
+            requested = _NCCL_GROUPS.get(_name(None)) if position else backends.default_backend(device)
+        requested = None if requested is None else str(requested).lower()
+        is_nccl = backends.is_nccl(requested)
+        if is_nccl or is_chosen:
+            served = backends.served_by_gloo(requested)
             args = (*args[:position], served, *args[position + 1 :]) if len(args) > position else args
             if len(args) <= position:
                 kwargs["backend"] = served
@@ -126,8 +132,9 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
                 _DEVICES[:] = [device]
             kwargs = {name: value for name, value in kwargs.items() if name not in ("device_id", "pg_options")}
         group = real(*args, **kwargs)
-        name = getattr(group or distributed.group.WORLD, "group_name", None)  # None: this rank is not in the group
-        (_NCCL_GROUPS.add if is_nccl else _NCCL_GROUPS.discard)(name)
+        _NCCL_GROUPS.pop(_name(group), None)
+        if is_nccl:
+            _NCCL_GROUPS[_name(group)] = requested
         if is_nccl and device is not None and device.type == "cuda":
             distributed.group.WORLD.bound_device_id = device
         return group
@@ -135,33 +142,14 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
     return wrapper
 
 
-def _require_device(device: Any) -> Any:
-    """Return the argument ``device_id`` as a device; refuse one that does not exist, in PyTorch's words."""
-    if isinstance(device, int):
-        device = torch.device("cuda", device)
-    if device is None or device.type == "cpu":
-        return device
-    if device.index is None:
-        msg = "Please use a device_id with index."
-        raise ValueError(msg)
-    count = shown_count()
-    if device.index >= count:
-        msg = (
-            f"device_id {device} is out of range. Please use a device index less than "
-            f"the number of accelerators available: {count}."
-        )
-        raise ValueError(msg)
-    return device
+def _name(group: Any) -> str | None:
+    """Return the name of a group, by default that of all ranks; None: this rank is not in the group."""
+    return getattr(group or distributed.group.WORLD, "group_name", None)
 
 
 def _uses_nccl(group: Any) -> bool:
-    """Return True if the program requested nccl for a group; None is the group of all ranks."""
-    return getattr(group or distributed.group.WORLD, "group_name", None) in _NCCL_GROUPS
-
-
-def _served_by_gloo(backend: str) -> str:
-    """Return a backend's name with gloo for nccl, which serves only the device ``cuda``."""
-    return "cuda:gloo" if backend == "nccl" else backend.replace("nccl", "gloo")
+    """Return True if NCCL would serve a group; None is the group of all ranks."""
+    return _name(group) in _NCCL_GROUPS
 
 
 def _backend_of(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,7 +157,7 @@ def _backend_of(real: Callable[..., Any]) -> Callable[..., Any]:
 
     def get_backend(group: Any = None) -> Any:
         found = real(group)
-        return "nccl" if _uses_nccl(group) else found
+        return _NCCL_GROUPS.get(_name(group), found)
 
     return get_backend
 
@@ -245,7 +233,7 @@ def _split_source(real: Callable[..., Any]) -> Callable[..., Any]:
 def _kernels() -> dict[str, Callable[..., Any]]:
     """Return the kernels of the collective calls; PyTorch's kernels there do not support simulated GPUs."""
     packets = {name: getattr(torch.ops.c10d, name, None) for name in _OPERATORS}
-    return {name: _kernel(packet.default, name in _FLATTENED) for name, packet in packets.items() if packet is not None}
+    return {name: _kernel(name, packet.default) for name, packet in packets.items() if packet is not None}
 
 
 def _replace_in_all_modules(patches: Patches, name: str, new: Any) -> None:
