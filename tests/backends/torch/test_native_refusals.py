@@ -237,3 +237,91 @@ def test_scripted_modules_and_loaded_scripts_compare_devices_as_on_a_card() -> N
     for each in (scripted, torch.jit.load(file)):
         assert each(x) == (True, True, "cuda")
         assert each(x.cpu()) == (False, False, "cuda")
+
+
+# ---------------------------------------------------------------------- values on other devices
+def _index(on: str) -> torch.Tensor:
+    return torch.tensor([0], device=on)
+
+
+WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor, str], Any]] = {
+    "fill_": lambda x, value, on: x.fill_(value),
+    "fill": lambda x, value, on: torch.fill(x, value),
+    "index_fill_": lambda x, value, on: x.index_fill_(0, _index(on), value),
+    "index_fill": lambda x, value, on: x.index_fill(0, _index(on), value),
+    "index_put_": lambda x, value, on: x.index_put_((_index(on),), value),
+    "index_put": lambda x, value, on: x.index_put((_index("cpu"),), value, accumulate=True),
+    "a mask": lambda x, value, on: x.__setitem__(x > 0, value),
+    "an index": lambda x, value, on: x.__setitem__(_index("cpu"), value),
+    "masked_fill_": lambda x, value, on: x.masked_fill_(x > 0, value),
+    "masked_fill": lambda x, value, on: x.masked_fill(x > 0, value),
+}
+"""Calls that read a value which may be elsewhere: PyTorch calls ``value.item()``, or copies it."""
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize(("on", "value_on"), [("cpu", "cuda:1"), ("cuda:0", "cuda:1"), ("cuda:1", "cpu")])
+def test_a_number_on_another_device_is_read(name: str, on: str, value_on: str) -> None:
+    """The result stays where the changed tensor is, and is that of the host."""
+    if name.startswith("masked_fill") and on == "cpu":
+        with pytest.raises(RuntimeError, match="masked_fill_: Expected inputs to be on same device"):
+            WRITES[name](torch.ones(2, 3), torch.tensor(7.0, device=value_on), on)
+        return
+    wanted, x = torch.ones(2, 3), torch.ones(2, 3, device=on)
+    results = [WRITES[name](wanted, torch.tensor(7.0), "cpu"), WRITES[name](x, torch.tensor(7.0, device=value_on), on)]
+    assert x.device == torch.device(on)
+    assert x.tolist() == wanted.tolist()
+    if results[0] is not None:
+        assert results[1].device == torch.device(on)
+        assert results[1].tolist() == results[0].tolist()
+
+
+def test_a_guard_reports_a_number_that_is_read_from_another_device() -> None:
+    """``value.item()`` waits for the card."""
+    with ds.guard("error"), pytest.raises(ds.ImplicitTransferError, match="item"):
+        torch.ones(2).fill_(torch.tensor(7.0, device="cuda"))
+
+
+MIXED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a row": (
+        lambda: torch.ones(2, 3).__setitem__(_index("cpu"), torch.ones(3, device="cuda")),
+        "at least two devices, cuda:0 and cpu!",
+    ),
+    "an index on a card": (
+        lambda: torch.ones(2, 3).__setitem__(_index("cuda"), 5),
+        "on the same device as the indexed tensor (cpu)",
+    ),
+    "indices on two cards": (
+        lambda: torch.ones(2, 3)[_index("cuda:0"), _index("cuda:1")],
+        "on the same device as the indexed tensor (cpu)",
+    ),
+    "a mask on the host": (
+        lambda: torch.ones(2, device="cuda").masked_fill_(torch.ones(2) > 0, torch.tensor(3.0, device="cuda:1")),
+        "got mask on cpu and self on cuda:0",
+    ),
+    "a mask without dimensions": (
+        lambda: torch.ones(2, device="cuda").masked_fill_(torch.tensor(True), 3),
+        "got mask on cpu and self on cuda:0",
+    ),
+    "a mask on a card": (
+        lambda: torch.ones(2).masked_fill(torch.ones(2, device="cuda:1") > 0, 3),
+        "got mask on cuda:1 and self on cpu",
+    ),
+    "values for fill_": (
+        lambda: torch.ones(2).fill_(torch.ones(2, device="cuda")),
+        "fill_ only supports 0-dimension value tensor but got tensor with 1 dimensions",
+    ),
+    "a small convolution": (
+        lambda: nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2)),
+        "Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_devices_are_refused_in_true_words(name: str) -> None:
+    """The text names the arguments that are on different devices."""
+    call, text = MIXED[name]
+    with pytest.raises(RuntimeError, match=re.escape(text)) as caught:
+        call()
+    assert name != "a small convolution" or "MKLDNN" not in str(caught.value)

@@ -20,14 +20,23 @@ from devshim_backends._torch.simulation.internals.state import TYPES
 
 HOST_SCALARS = frozenset(
     {
-        *("fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_"),
-        *("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"),
         *("where", "lerp", "lerp_", "floor_divide", "floor_divide_", "rsub", "heaviside_", "copysign_"),
         *("eq_", "ne_", "ge_", "le_", "gt_", "lt_", "__ilshift__", "__irshift__"),
         *("_foreach_add", "_foreach_add_", "_foreach_mul", "_foreach_mul_", "_foreach_div", "_foreach_div_"),
     }
 )
 """Operators without the tag ``pointwise`` that accept 0-d host tensors: their kernels read the value."""
+
+READ_VALUES: Mapping[str, int] = {
+    **dict.fromkeys(("fill", "fill_"), 1),
+    **dict.fromkeys(("masked_fill", "masked_fill_"), 2),
+    **dict.fromkeys(("index_fill", "index_fill_"), 3),
+}
+"""Operator -> the position of a 0-d tensor that may be on any device: they call ``value.item()``."""
+COPIED_VALUES: Mapping[str, int] = dict.fromkeys(
+    ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), 2
+)
+"""Operator -> the position of a tensor that may be on any device if it is 0-d: they copy it to the other tensors."""
 
 CHECKED = frozenset(
     {
@@ -66,27 +75,38 @@ def _hint(gpu: str) -> str:
     return "move one of them to the other's device: ds.place(x, ds.device_of(y))"
 
 
+_VALUE_OF_MASKED_FILL = READ_VALUES["masked_fill"]
 _BY_TYPE = {1: "weight", 2: "bias"}
 """Positions in a convolution, whose types PyTorch compares with that of the input: a tensor's type names its device."""
 _ONEDNN = ("_ConvBackend.Mkldnn", "_ConvBackend.???")
 """The names that PyTorch prints for oneDNN's kernels. It prints ``???`` for the transposed kernel."""
 
 
-def _in_its_terms(plan: Any, gpu: str, other: Any, position: int, host: Any, arguments: Sequence[Any]) -> str:
-    """Return the error text of an operator that checks its own arguments, or an empty text."""
-    if plan.name in ("aten::masked_fill", "aten::masked_fill_") and position in (0, 1):
-        mask, filled = (other, gpu) if position else (gpu, other)
-        return f"expected self and mask to be on the same device, but got mask on {mask} and self on {filled}"
+def _in_its_terms(plan: Any, at: Mapping[int, Any], host: Any, arguments: Sequence[Any]) -> str:
+    """Return the error text of an operator that checks its own arguments, or an empty text.
+
+    Args:
+        plan: The operator's plan.
+        at: The positions of two arguments -> their devices.
+        host: The argument that is on the host, if one is.
+        arguments: The positional arguments of the call, as host tensors, if all of them were converted.
+    """
+    if plan.name in ("aten::masked_fill", "aten::masked_fill_") and 0 in at:
+        if host is not None and at[0] == host.device and isinstance(arguments[_VALUE_OF_MASKED_FILL], torch.Tensor):
+            return "masked_fill_: Expected inputs to be on same device"
+        return f"expected self and mask to be on the same device, but got mask on {at[1]} and self on {at[0]}"
+    if plan.takes_indices and 1 in at and at.keys() <= {0, 1}:
+        return f"indices should be either on cpu or on the same device as the indexed tensor ({at.get(0, 'cpu')})"
     if plan.name != "aten::convolution" or host is None or "cuda" not in TYPES:
         return ""
     kind = str(host.type())
     there = kind.replace("torch.", "torch.cuda.")
+    position = next(n for n, device in at.items() if device == host.device)
     if position in _BY_TYPE:
         return f"Input type ({there}) and {_BY_TYPE[position]} type ({kind}) should be the same"
-    if position == 0 and _is_for_onednn(arguments):
-        types = f"Input type ({kind}) and weight type ({there}) should be the same"
-        return f"{types} or input should be a MKLDNN tensor and weight is a dense tensor"
-    return ""
+    types = f"Input type ({kind}) and weight type ({there}) should be the same"
+    onednn = " or input should be a MKLDNN tensor and weight is a dense tensor"
+    return f"{types}{onednn if _is_for_onednn(arguments) else ''}"
 
 
 def _is_for_onednn(arguments: Sequence[Any]) -> bool:
@@ -100,7 +120,7 @@ def _is_for_onednn(arguments: Sequence[Any]) -> bool:
 
 
 def mixed_devices_error(
-    plan: Any, gpu: str, other: Any, position: int, host: Any = None, arguments: Sequence[Any] = ()
+    plan: Any, gpu: str, other: Any, positions: tuple[int, int], host: Any = None, arguments: Sequence[Any] = ()
 ) -> MixedDevicesError:
     """Return the error that PyTorch's kernels raise for an argument on another device than the earlier ones.
 
@@ -108,20 +128,14 @@ def mixed_devices_error(
         plan: The operator's plan.
         gpu: The name of a GPU that an argument is on.
         other: The other device.
-        position: The position of the argument on the other device, or -1.
-        host: That argument, if it is on the host.
+        positions: The positions of the arguments on both devices, or -1.
+        host: The argument on the other device, if it is on the host.
         arguments: The positional arguments of the call, as host tensors, if all of them were converted.
     """
-    own = _in_its_terms(plan, gpu, other, position, host, arguments)
-    if own:
-        return MixedDevicesError(own, _hint(gpu))
-    if plan.takes_indices and position in (0, 1):
-        tensor = other if position == 0 else gpu
-        return MixedDevicesError(
-            f"indices should be either on cpu or on the same device as the indexed tensor ({tensor})", _hint(gpu)
-        )
+    own = _in_its_terms(plan, dict(zip(positions, (gpu, other), strict=True)), host, arguments)
     return MixedDevicesError(
-        "Expected all tensors to be on the same device, but found at least two devices, "
+        own
+        or "Expected all tensors to be on the same device, but found at least two devices, "
         f"{gpu} and {other}! (when checking arguments for {plan.name})",
         _hint(gpu),
     )

@@ -38,17 +38,18 @@ class ArgumentConverter:
         plan: The properties of the operator.
         gpu: The index of the GPU that its tensors are on; -1 until one has been seen.
         target: The index of the GPU that the call asks for by ``device=``, `NOT_SIMULATED`, or -1 without ``device=``.
+        gpu_position: The position of the first of these tensors, or -1.
         host: A host tensor that a real GPU would refuse here, or None; `host_position` is its position.
         originals: The `id` of each relabelled tensor -> the GPU's tensor, and the relabelled one.
     """
 
-    __slots__ = ("gpu", "host", "host_position", "originals", "plan", "target")
+    __slots__ = ("gpu", "gpu_position", "host", "host_position", "originals", "plan", "target")
 
     def __init__(self, plan: OperatorPlan) -> None:
         self.plan = plan
         self.gpu = -1
         self.host: Any = None
-        self.host_position = self.target = -1
+        self.gpu_position = self.host_position = self.target = -1
         self.originals: dict[int, Any] = {}
 
     def convert_positional(self, args: tuple[Any, ...]) -> list[Any]:
@@ -97,6 +98,8 @@ class ArgumentConverter:
         index = _get_device(value)
         if index >= 0:
             if index != self.gpu:
+                if position == self.plan.value_position and self._may_be_elsewhere(value):
+                    return self._value_of(value)
                 self._require_same_gpu(index, position)
             host = to_host_keeping_bits(value) if self.plan.accepts_lazy_bits else relabel(value, HOST)
             self.originals[id(host)] = (value, host)  # the reference to `host` keeps its id from being reused
@@ -112,7 +115,8 @@ class ArgumentConverter:
             gpu = current() if self.target < 0 else self.target
         elif self.host is not None:
             host, position = self.host, self.host_position
-            raise mixed_devices_error(self.plan, gpu_name(gpu), host.device, position, host, converted)
+            positions = self.gpu_position, position
+            raise mixed_devices_error(self.plan, gpu_name(gpu), host.device, positions, host, converted)
         elif self.target >= 0:
             gpu = self.target
         if gpu >= SIMULATION.count:
@@ -132,13 +136,32 @@ class ArgumentConverter:
 
     def _require_same_gpu(self, index: int, position: int) -> None:
         if self.gpu >= 0:
-            raise mixed_devices_error(self.plan, gpu_name(self.gpu), gpu_name(index), position)
-        self.gpu = index
+            positions = self.gpu_position, position
+            raise mixed_devices_error(self.plan, gpu_name(self.gpu), gpu_name(index), positions)
+        self.gpu, self.gpu_position = index, position
+
+    def _may_be_elsewhere(self, value: Any) -> bool:
+        """Return True if a value on another device than the first argument is read, or refused for its shape."""
+        if self.plan.reads_value:
+            return self.gpu >= 0 or not self.plan.name.startswith("aten::masked_fill")
+        return not value.dim()
+
+    def _value_of(self, value: Any) -> Any:
+        """Return a value on another GPU as a host tensor; if all other tensors are on the host, the results are too."""
+        if self.gpu < 0:
+            self.target = NOT_SIMULATED
+        if value.dim() or not (self.gpu < 0 or self.plan.reads_value):
+            return relabel(value, HOST)
+        from devshim_backends._torch.simulation.internals import kernels  # not above: it imports this module
+
+        return _scalar_tensor(kernels.read(value), dtype=value.dtype, device=_CPU)
 
     def _accepts_host_tensor(self, value: Any, position: int) -> bool:
         """Return True if a real GPU's kernel would accept this host tensor in this position."""
         plan = self.plan
         is_written = position < 0 or (position == 0 and plan.is_inplace)
+        if position == plan.value_position:
+            return plan.reads_value or not value.dim()
         is_scalar = plan.accepts_host_scalars and not is_written and not value.dim()
         return is_scalar or position in plan.host_positions
 

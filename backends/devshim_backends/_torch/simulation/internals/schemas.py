@@ -9,10 +9,12 @@ import torch
 
 from devshim_backends._torch.simulation.device_rules import (
     CHECKED,
+    COPIED_VALUES,
     HOST_KEYWORDS,
     HOST_POSITIONS,
     HOST_SCALARS,
     INDEXED,
+    READ_VALUES,
 )
 from devshim_backends._torch.simulation.internals import cpu_only
 
@@ -38,6 +40,8 @@ class OperatorPlan:
         generator_name: Name of the argument for a generator, if it draws random numbers.
         accepts_numbers: True if it accepts Python numbers for tensors of its schema.
         accepts_host_scalars: True if, on a real GPU, it accepts 0-d host tensors together with the GPU's tensors.
+        value_position: Position of a value that may be on any device, if it is 0-d or an error anyway; None if none is.
+        reads_value: True if it reads the number of that value.
         takes_indices: True if its indices are a list of tensors.
         host_positions: Positions of arguments that may be on the host.
         host_keywords: Names of arguments that may be on the host.
@@ -53,7 +57,7 @@ class OperatorPlan:
         *("accepts_host_scalars", "accepts_lazy_bits", "accepts_numbers", "call", "generator_name", "host_keywords"),
         *("host_positions", "is_common", "is_inplace", "is_view", "kernel", "keywords_are_plain", "name"),
         *("only_computes", "out_names", "takes_indices", "tensor_keywords", "tensor_positions", "writes_to_arguments"),
-        "written_positions",
+        *("reads_value", "value_position", "written_positions"),
     )
 
     def __init__(self, op: Any) -> None:
@@ -69,6 +73,8 @@ class OperatorPlan:
         self.host_positions = HOST_POSITIONS.get(name, frozenset())
         self.host_keywords = HOST_KEYWORDS.get(name, frozenset())
         self.takes_indices = name in INDEXED
+        self.reads_value = name in READ_VALUES
+        self.value_position = READ_VALUES.get(name, COPIED_VALUES.get(name))
         names = {self.name, f"{self.name}.{op._schema.overload_name}"}
         self.accepts_lazy_bits = not names.isdisjoint(_list_lazy_bit_operators())
 
