@@ -62,8 +62,13 @@ _NCCL = "it calls NCCL itself: use torch.distributed, or torch.nn.parallel.comm"
 _FILES = "it moves data between files and real GPUs: read the file, and use x.to(device)"
 _TUNING = "it measures kernels of real GPUs: leave it out"
 
+_RPC = "TensorPipe sends the memory of real GPUs only: leave the map out, send x.cpu(), and move it to the GPU there"
+
 INTERFACE = "torch.Tensor.__cuda_array_interface__"
 """The property through which libraries that compute on CUDA cards read a tensor."""
+
+DEVICE_MAPS = "torch.distributed.rpc.TensorPipeRpcBackendOptions.set_device_map"
+"""The call that maps the GPUs of one process to those of another; only a map of GPUs is refused."""
 
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
@@ -130,6 +135,7 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
         "torch.cuda._sanitizer.enable_cuda_sanitizer": (
             "it watches the streams of a real GPU: use devshim run --async-copies late"
         ),
+        DEVICE_MAPS: _RPC,
         "torch.utils.cpp_extension.CUDAExtension": "it compiles for real GPUs only: use CppExtension for the CPU",
     }
 )

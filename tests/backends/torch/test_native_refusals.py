@@ -278,7 +278,7 @@ def test_a_number_on_another_device_is_read(name: str, on: str, value_on: str) -
 
 def test_a_guard_reports_a_number_that_is_read_from_another_device() -> None:
     """``value.item()`` waits for the card."""
-    with ds.guard("error"), pytest.raises(ds.ImplicitTransferError, match="item"):
+    with ds.guard("error"), pytest.raises(ds.TransferError, match="item"):
         torch.ones(2).fill_(torch.tensor(7.0, device="cuda"))
 
 
@@ -325,3 +325,22 @@ def test_mixed_devices_are_refused_in_true_words(name: str) -> None:
     with pytest.raises(RuntimeError, match=re.escape(text)) as caught:
         call()
     assert name != "a small convolution" or "MKLDNN" not in str(caught.value)
+
+
+# ---------------------------------------------------------------------- torch.distributed.rpc
+def test_device_maps_of_rpc_are_refused_where_they_are_set() -> None:
+    """TensorPipe would fail when the processes meet, without a word about the map."""
+    rpc = pytest.importorskip("torch.distributed.rpc")
+    options = rpc.TensorPipeRpcBackendOptions()
+    options.set_device_map("other", {"cpu": "cpu"})
+    for call in (
+        lambda: options.set_device_map("other", {0: 1}),
+        lambda: options.set_devices([0]),
+        lambda: rpc.TensorPipeRpcBackendOptions(device_maps={"other": {"cuda:0": "cuda:1"}}),
+        lambda: rpc.TensorPipeRpcBackendOptions(devices=["cuda:0"]),
+    ):
+        with pytest.raises(
+            ds.UnsupportedError, match=r"device maps of torch.distributed.rpc, which .*py:\d+"
+        ) as caught:
+            call()
+        assert "x.cpu()" in str(caught.value)

@@ -15,11 +15,12 @@ from devshim.errors import UnsupportedError
 from devshim.simulation.late_patches import LatePatches
 from devshim.simulation.patching import Patches
 from devshim.transfers.observers import site
-from devshim_backends._torch.capabilities import NOT_SIMULATED
+from devshim_backends._torch.capabilities import DEVICE_MAPS, NOT_SIMULATED
 
 _EXTENSIONS = "torch.utils.cpp_extension"
-_REFUSED_ELSEWHERE = ("ExternalStream", "__cuda_array_interface__")
-"""`streams` has a class for the first, and `tensors` a property for the second."""
+_REFUSED_ELSEWHERE = ("ExternalStream", "__cuda_array_interface__", DEVICE_MAPS)
+"""`streams` has a class for the first, and `tensors` a property for the second. Only maps of GPUs are refused."""
+_RPC_OPTIONS = "torch.distributed.rpc.options"
 _KERNELS = "torch.cuda.jiterator._create"
 
 
@@ -71,11 +72,13 @@ def install(patches: Patches) -> None:
         name = f"torch.cuda.sparse.{dtype}"
         _install(patches, name, 'it is a type of old programs: use torch.sparse_coo_tensor(..., device="cuda")')
     _COMPILER.install()
+    _RPC.install()
 
 
 def uninstall() -> None:
     """Remove the refusals that are not removed with the other patches."""
     _COMPILER.undo()
+    _RPC.undo()
 
 
 def _install(patches: Patches, name: str, reason: str) -> None:
@@ -97,3 +100,23 @@ def _refuse_compiler(patches: Patches, extensions: ModuleType) -> None:
 
 
 _COMPILER = LatePatches(_EXTENSIONS, "_join_cuda_home", _refuse_compiler)  # PyTorch itself does not import the module
+
+
+def _refuse_device_maps(patches: Patches, options: ModuleType) -> None:
+    """Refuse GPUs in the options of RPC: TensorPipe would ask CUDA for them when a process joins or sends a tensor."""
+
+    def refusing(real: Any) -> Any:
+        def convert(devices: Any) -> Any:
+            converted = real(devices)
+            named = [*converted, *converted.values()] if isinstance(converted, dict) else converted
+            if any(each.type == "cuda" for each in named):
+                refuse("device maps of torch.distributed.rpc", NOT_SIMULATED[DEVICE_MAPS])
+            return converted
+
+        return convert
+
+    for name in ("_to_device_map", "_to_device_list"):
+        patches.replace(options, name, refusing(getattr(options, name)))
+
+
+_RPC = LatePatches(_RPC_OPTIONS, "_to_device_map", _refuse_device_maps)
