@@ -40,6 +40,9 @@ def test_a_program_s_operator_for_the_cpu_refuses_a_card_s_tensor() -> None:
             text = f"Could not run 'devshim_refusals::{name}' with arguments from the 'CUDA' backend"
             with pytest.raises(NotImplementedError, match=text):
                 up(*arguments)
+        library.define("nowhere(Tensor x) -> Tensor")
+        with pytest.raises(NotImplementedError, match="from the 'CUDA' backend"):
+            torch.ops.devshim_refusals.nowhere(x)
         library.impl("up", lambda x: x + 5, "CUDA")
         assert up(x).tolist() == [6.0, 6.0]
 
@@ -344,3 +347,43 @@ def test_device_maps_of_rpc_are_refused_where_they_are_set() -> None:
         ) as caught:
             call()
         assert "x.cpu()" in str(caught.value)
+
+
+# ---------------------------------------------------------------------- texts
+def _changes_what_autograd_needs() -> None:
+    result = torch.ones(2, device="cuda", requires_grad=True).exp()
+    result.add_(1)
+    result.sum().backward()
+
+
+TEXTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (_changes_what_autograd_needs, RuntimeError, "[torch.cuda.FloatTensor [2]], which is output 0 of Exp"),
+    (
+        lambda: torch.sparse_coo_tensor(torch.tensor([[0], [1]]), torch.ones(1, device="cuda")),
+        RuntimeError,
+        "backend of indices (CPU) must match backend of values (CUDA)",
+    ),
+    (lambda: torch.Generator("cuda").get_offset(), ds.UnsupportedError, "it has no offset"),
+    (lambda: torch.Generator("cuda").graphsafe_get_state(), ds.UnsupportedError, "no state for graphs"),
+    (
+        lambda: torch.ones(2, device="cuda:1").untyped_storage()._share_cuda_(),
+        ds.UnsupportedError,
+        'queue.get().to("cuda:1")',
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), TEXTS, ids=[text for *_, text in TEXTS])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_texts_name_cards_and_what_to_do(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
+    """Texts of C++ have the names of cards, and those of devshim the right card."""
+    with pytest.raises(kind, match=re.escape(text)):
+        call()
+
+
+def test_cuda_errors_have_their_texts() -> None:
+    """Programs print the text of an error that a library returns."""
+    runtime = torch.cuda.cudart()
+    assert [runtime.cudaGetErrorString(runtime.cudaError(number)) for number in (0, 2, 710, 12345)] == [
+        *("no error", "out of memory", "device-side assert triggered", "unrecognized error code"),
+    ]

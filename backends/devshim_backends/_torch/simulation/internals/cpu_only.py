@@ -34,7 +34,7 @@ def iter_refusing_kernels(names: tuple[str, ...], form: str = "") -> Iterator[tu
 
 
 def require_cuda_kernel(op: Any, form: str = "") -> None:
-    """Refuse an operator that a program has defined, and for which it has registered a kernel only for the CPU.
+    """Refuse an operator that a program has defined, and for which it has registered no kernel for CUDA.
 
     PyTorch's own operators, and those of compiled extensions, are not refused: a build of an extension for the CPU
     has no kernels for CUDA, even if its build for CUDA has.
@@ -49,7 +49,9 @@ def require_cuda_kernel(op: Any, form: str = "") -> None:
         return
     kernels = torch.library._impls
     path = full.replace("::", "/", 1)
-    if f"{path}/{form}CPU" in kernels and f"{path}/{form}CUDA" not in kernels:
+    from_program = f"{path}/{form}CPU" in kernels
+    lacks_both = not form and not torch._C._dispatch_has_kernel_for_dispatch_key(full, "CPU")
+    if (from_program or lacks_both) and f"{path}/{form}CUDA" not in kernels:
         raise _lacking_error(full, form, f"compute it on the CPU, or register a kernel of {full} for CUDA")
 
 

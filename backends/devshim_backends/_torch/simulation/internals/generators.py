@@ -10,10 +10,11 @@ from __future__ import annotations
 import ctypes
 import weakref
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from devshim.errors import UnsupportedError
 from devshim_backends._torch.simulation.internals.state import NAME, TYPES, gpu_name, index_of, shown_device
 
 RealGenerator: Any = torch._C.Generator
@@ -81,6 +82,13 @@ class Generator(RealGenerator, metaclass=_GeneratorType):  # type: ignore[misc]
     def clone_state(self) -> Any:
         """Return a generator of the same GPU in the same state."""
         return _make(self.gpu, self._has_index).set_state(self.get_state())
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        """Refuse what only CUDA's generators have."""
+        msg = "the generator of a simulated GPU draws the CPU's numbers, so it has no offset, and no state for graphs"
+        raise UnsupportedError(msg, "use get_state() and set_state()")
+
+    get_offset = set_offset = graphsafe_get_state = graphsafe_set_state = _refuse
 
     def __reduce__(self) -> Any:
         return _rebuild, (self.gpu, self.get_state())

@@ -16,6 +16,30 @@ from devshim_backends._torch.simulation.native_names.internals import bindings, 
 
 VERSION = "13.0"
 """The version of CUDA that a program reads: one for which PyTorch has a build."""
+_ERRORS = {
+    0: "no error",
+    1: "invalid argument",
+    2: "out of memory",
+    3: "initialization error",
+    9: "invalid configuration argument",
+    35: "CUDA driver version is insufficient for CUDA runtime version",
+    98: "invalid device function",
+    100: "no CUDA-capable device is detected",
+    101: "invalid device ordinal",
+    209: "no kernel image is available for execution on the device",
+    217: "peer access is not supported between these two devices",
+    400: "invalid resource handle",
+    600: "device not ready",
+    700: "an illegal memory access was encountered",
+    701: "too many resources requested for launch",
+    702: "the launch timed out and was terminated",
+    704: "peer access is already enabled",
+    710: "device-side assert triggered",
+    719: "unspecified launch failure",
+    801: "operation not supported",
+    999: "unknown error",
+}
+"""Number of a CUDA error that programs meet -> its text."""
 
 
 class Runtime:
@@ -43,7 +67,7 @@ class Runtime:
 
     def cudaGetErrorString(self, error: int) -> str:
         """Return the text of an error."""
-        return f"CUDA error {error}"
+        return _ERRORS.get(int(error), "unrecognized error code")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

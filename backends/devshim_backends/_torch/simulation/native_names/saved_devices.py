@@ -49,7 +49,9 @@ def to(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
 def _refuse_sharing(self: Any, *args: Any) -> NoReturn:
     """Replace the function that shares a card's memory with other processes."""
     msg = "a simulated GPU's tensor cannot be shared with another process"
-    raise UnsupportedError(msg, 'send a copy, and move it back there: queue.put(x.cpu()); queue.get().to("cuda:0")')
+    raise UnsupportedError(
+        msg, f'send a copy, and move it back there: queue.put(x.cpu()); queue.get().to("{device(self)}")'
+    )
 
 
 def nbytes(self: Any) -> Any:

@@ -26,18 +26,22 @@ _DEVICE = re.compile(
 """The device in PyTorch's error text: ``sim:1``, ``torch.sim.FloatTensor``, ``device type 'sim'``, ``found 'sim'``,
 ``parameter (sim)``.
 """
+_TYPE = re.compile(rf"(?<=\[){NAME}(\w+)Type(?= \[)")
+"""The type of a tensor with its shape in an error of autograd: ``[simFloatType [2]]``."""
+_KEY = re.compile(r"PrivateUseOne\b|PrivateUse1(?=' backend)")
+"""The backend of simulated GPUs: ``PrivateUseOne``, ``from the 'SparsePrivateUse1' backend``."""
 
 
 def with_cards_names(text: str) -> str:
     """Return the text of an error with the names of cards."""
-    return _DEVICE.sub("cuda", text)
+    return _KEY.sub("CUDA", _TYPE.sub(r"torch.cuda.\1Tensor", _DEVICE.sub("cuda", text)))
 
 
 def _init(real: Callable[..., None]) -> Callable[..., None]:
     """Return a replacement for the ``__init__`` of a class of errors."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if args and type(args[0]) is str and NAME in args[0]:
+        if args and type(args[0]) is str and (NAME in args[0] or "PrivateUse" in args[0]):
             args = (with_cards_names(args[0]), *args[1:])
         real(self, *args, **kwargs)
 
