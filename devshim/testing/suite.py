@@ -35,7 +35,9 @@ from devshim.testing.behaviours.missing_devices import MissingDeviceTests
 from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
 from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
+from devshim.testing.behaviours.namespace_matrices import NamespaceMatricesTests
 from devshim.testing.behaviours.namespace_values import NamespaceValuesTests
+from devshim.testing.behaviours.namespace_wrapping import NamespaceWrappingTests
 from devshim.testing.behaviours.namespaces import NamespaceTests
 from devshim.testing.behaviours.native_names import NativeNameTests
 from devshim.testing.behaviours.neutral_programs import NeutralProgramTests
@@ -126,6 +128,8 @@ class Conformance(
     ThreeGpuTests,
     NamespaceTests,
     NamespaceValuesTests,
+    NamespaceWrappingTests,
+    NamespaceMatricesTests,
     NeutralProgramTests,
 ):
     """All promises of the contract: set `backend`, write the hooks that your framework needs, and run pytest."""

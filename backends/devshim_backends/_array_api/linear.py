@@ -113,12 +113,17 @@ def _identity(xp: Any, x: Any) -> Any:
 
 def matrix_rank(xp: Any, x: Any, /, *, rtol: Any = None) -> Any:
     values = xp.functions["linalg.svdvals"](x)
+    if not xp.shape(values)[-1]:
+        return xp.count_nonzero(values, axis=-1)
     largest = xp.max(values, axis=-1, keepdims=True)
     limit = xp.multiply(largest, _tolerance(xp, x) if rtol is None else _to_column(xp, rtol))
     return xp.count_nonzero(xp.greater(values, limit), axis=-1)
 
 
 def pinv(xp: Any, x: Any, /, *, rtol: Any = None) -> Any:
+    *batch, rows, columns = xp.shape(x)
+    if not rows or not columns:
+        return xp.reshape(x, (*batch, columns, rows))
     u, s, vh = xp.functions["linalg.svd"](x, full_matrices=False)
     limit = xp.multiply(xp.max(s, axis=-1, keepdims=True), _tolerance(xp, x) if rtol is None else _to_column(xp, rtol))
     large = xp.greater(s, limit)

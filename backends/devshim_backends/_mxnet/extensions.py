@@ -9,6 +9,7 @@ import numpy as np
 
 from devshim.errors import UnsupportedError
 from devshim_backends._array_api import results
+from devshim_backends._mxnet.internals.elementwise import computed_in_float32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,15 +46,27 @@ def _svd(x: Any, /, *, full_matrices: bool = True) -> results.SVDResult:
     return results.SVDResult(vh.swapaxes(-1, -2), s, u.swapaxes(-1, -2))
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+def _det(x: Any, /) -> Any:
+    return mx.np.linalg.det(x) if x.shape[-1] else mx.np.ones(x.shape[:-2], dtype=x.dtype)
+
+
+def _slogdet(x: Any, /) -> results.SlogdetResult:
+    if x.shape[-1]:
+        return results.SlogdetResult(*mx.np.linalg.slogdet(x))
+    return results.SlogdetResult(*(fill(x.shape[:-2], dtype=x.dtype) for fill in (mx.np.ones, mx.np.zeros)))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linalg.cholesky": _cholesky,
-    "linalg.det": lambda x, /: mx.np.linalg.det(x),
+    "linalg.det": _det,
     "linalg.eigh": lambda x, /: results.EigResult(*mx.np.linalg.eigh(x)),
     "linalg.eigvalsh": lambda x, /: mx.np.linalg.eigvalsh(x),
     "linalg.inv": lambda x, /: mx.np.linalg.inv(x),
     "linalg.qr": _qr,
-    "linalg.slogdet": lambda x, /: results.SlogdetResult(*mx.np.linalg.slogdet(x)),
+    "linalg.slogdet": _slogdet,
     "linalg.solve": _solve,
     "linalg.svd": _svd,
 }
+
+FUNCTIONS = {name: computed_in_float32(fn) for name, fn in _FUNCTIONS.items()}
 """The functions by their names in the standard."""

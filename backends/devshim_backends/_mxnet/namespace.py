@@ -18,13 +18,15 @@ from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choice, need_elements, need_tensors
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import extensions
-from devshim_backends._mxnet.internals import bfloat16, elementwise, sorting, symbols
+from devshim_backends._mxnet.internals import bfloat16, elementwise, sorting, symbols, whole_numbers
 from devshim_backends._mxnet.internals.elementwise import (
+    BITS,
     COMPARISONS,
     DT,
     RARE,
     WIDE,
     cast,
+    computed_in_float32,
     iota,
     name_of,
     np_function,
@@ -92,6 +94,8 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
 def _prod(x: Any, axis: Any, keepdims: bool) -> Any:
     if 0 in x.shape:
         return mx.np.ones(np.empty(x.shape, bool).all(axis, keepdims=keepdims).shape, dtype=x.dtype)
+    if DT.isdtype(name_of(x), "integral"):
+        return whole_numbers.product(x, axis, keepdims)
     return mx.np.prod(x.astype("float64"), axis=axis, keepdims=keepdims).astype(x.dtype)
 
 
@@ -187,8 +191,10 @@ def _matmul(x1: Any, x2: Any, /) -> Any:
     vectors = len(first.shape) == 1, len(second.shape) == 1
     first = mx.np.expand_dims(first, 0) if vectors[0] else first
     second = mx.np.expand_dims(second, 1) if vectors[1] else second
-    whole = DT.isdtype(kept, "integral")
-    found = mx.np.matmul(*(x.astype("float64") if whole else x for x in (first, second)))
+    if DT.isdtype(kept, "integral"):
+        found = whole_numbers.matmul(first.astype("int64"), second.astype("int64"), BITS[kept])
+    else:
+        found = computed_in_float32(mx.np.matmul, on_host=True)(first, second)
     found = found.squeeze(-1) if vectors[1] else found
     found = found.squeeze(-1 if vectors[1] else -2) if vectors[0] else found
     return found.astype(kept, copy=False)

@@ -41,7 +41,15 @@ def _solve(x1: Any, x2: Any, /) -> Any:
 
 
 def _svd(x: Any, /, *, full_matrices: bool = True) -> results.SVDResult:
-    return results.SVDResult(*paddle.linalg.svd(x, full_matrices=full_matrices))
+    u, s, vh = paddle.linalg.svd(x, full_matrices=full_matrices)
+    if 0 in x.shape[-2:]:  # PaddlePaddle does not initialize the matrix that has elements (3.3)
+        u, vh = (_identity(each) if each.size else each for each in (u, vh))
+    return results.SVDResult(u, s, vh)
+
+
+def _identity(x: Any) -> Any:
+    """Return the identity matrix in the shape of square matrices."""
+    return paddle.eye(x.shape[-1], dtype=x.dtype).expand(x.shape)
 
 
 def _transform(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choi
 from devshim_backends._array_api.table import complete
 from devshim_backends._paddle import extensions
 from devshim_backends._paddle.internals import statistics
-from devshim_backends._paddle.internals.kernels import DT, HALF, WIDE, cast, in_wider, iota, name_of, scalar
+from devshim_backends._paddle.internals.kernels import DT, HALF, WIDE, cast, in_wider, iota, name_of, scalar, whole_power
 from devshim_backends._paddle.tensors import PaddleTensors
 
 if TYPE_CHECKING:
@@ -194,6 +194,16 @@ def _remainder(x1: Any, x2: Any) -> Any:
     return paddle.remainder(x1 if x1.shape or not x2.shape else paddle.expand(x1, x2.shape), x2)
 
 
+def _pow(x1: Any, x2: Any, /) -> Any:
+    bits = max(1, abs(x2).bit_length()) if type(x2) is int else 63
+
+    def power(base: Any, exponent: Any) -> Any:
+        is_whole = DT.is_kind(base, "integral")
+        return whole_power(base, exponent, bits) if is_whole else paddle.pow(base, exponent)
+
+    return with_promotion(DT, scalar, cast, power)(x1, x2)
+
+
 SAME = {
     **{name: in_wider(getattr(paddle, name), same=False) for name in _FLOATS},
     **{name: getattr(paddle, name) for name in ("conj", "imag", "logical_not")},
@@ -207,7 +217,7 @@ SAME = {
 
 PROMOTED = {
     **{name: in_wider(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
-    **{name: in_wider(getattr(paddle, name)) for name in ("floor_divide", "pow")},
+    "floor_divide": in_wider(paddle.floor_divide),
     "remainder": in_wider(_remainder),
     **{name: in_wider(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
     "less": in_wider(paddle.less_than, same=False),
@@ -229,6 +239,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **extensions.FUNCTIONS,
     **{name: with_promotion(DT, scalar, cast, fn) for name, fn in PROMOTED.items() if fn is not None},
+    "pow": _pow,
     **{name: _reduction(name, _extreme(name)) for name in ("max", "min")},
     "_mean": _reduction("mean", paddle.mean),
     **{name: _accumulation(name, getattr(paddle, name)) for name in ("sum", "prod")},

@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim_backends._array_api.dtypes import KINDS, Dtypes
 from devshim_backends._mxnet.internals import whole_numbers
-from devshim_backends._mxnet.internals.native import CODES, IS_2, NAMES, dtype_code
+from devshim_backends._mxnet.internals.native import CODES, IS_2, NAMES, device_code, dtype_code
 from devshim_backends._mxnet.internals.whole_numbers import tensor_if_large
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ EXACT = frozenset((*KINDS["bool"], *KINDS["integral"]))
 """The dtypes of integers and bools."""
 WIDE = frozenset(("int64", "uint64"))
 """The dtypes of integers that float64 rounds."""
+BITS = {name: 8 * np.dtype(name).itemsize for name in EXACT}
+"""The number of bits of each of them."""
 
 
 def _as_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,6 +161,21 @@ def _by_dtype(floats: Callable[..., Any], narrow: Callable[..., Any], int64: Cal
     return compute
 
 
+def _by_width(floats: Callable[..., Any] | None, whole: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
+    """Return a function that computes with floats, and with whole numbers as int64, each dtype by its own function."""
+    functions = {name: _with_promotion(whole(name), "int64") for name in EXACT}
+    other = functions["int64"] if floats is None else _with_promotion(floats)
+    return lambda x1, x2, /: functions.get(DT.result_name(x1, x2), other)(x1, x2)
+
+
+def _power(name: str) -> Callable[..., Any]:
+    return partial(whole_numbers.power, bits=BITS[name], signed=name[0] != "u")
+
+
+def _right_shift(name: str) -> Callable[..., Any]:
+    return whole_numbers.logical_right_shift if name == "uint64" else whole_numbers.right_shift
+
+
 def _float_remainder(x1: Any, x2: Any, /) -> Any:
     found = mx.np.mod(x1, x2)
     if isinstance(x2, _NUMBERS):
@@ -176,14 +193,6 @@ def _sign(x: Any, /) -> Any:
     if not DT.is_kind(x, "real floating"):
         return wide(x, mx.np.sign)
     return fill(mx.np.isnan(x), float("nan"), mx.np.sign(x))  # MXNet returns 0
-
-
-def _left_shift(x1: Any, x2: Any, /) -> Any:
-    return mx.np.multiply(x1, mx.np.power(2.0, x2) if hasattr(x2, "dtype") else 2**x2)
-
-
-def _right_shift(x1: Any, x2: Any, /) -> Any:
-    return mx.np.floor(mx.np.true_divide(x1, mx.np.power(2.0, x2) if hasattr(x2, "dtype") else 2**x2))
 
 
 RARE = {"bool": "int32", "int16": "int64", "uint16": "int64", "uint32": "int64", "uint64": "int64"}
@@ -209,6 +218,29 @@ def wide(x: Any, fn: Callable[[Any], Any]) -> Any:
     """Return a function's result, computed in a dtype that has a kernel, and cast back."""
     name = name_of(x)
     return fn(x) if name not in RARE else cast(fn(x.astype(RARE[name])), name)
+
+
+def computed_in_float32(fn: Callable[..., Any], *, on_host: bool = False) -> Callable[..., Any]:
+    """Return a function that computes with float16 in float32, and rounds its results.
+
+    MXNet's linear algebra has no float16. The error comes when a result is read, and can reach other results.
+
+    Args:
+        fn: The function.
+        on_host: True if only the host lacks it.
+    """
+
+    @wraps(fn)
+    def compute(*xs: Any, **options: Any) -> Any:
+        if name_of(xs[0]) != "float16" or (on_host and not device_code(xs[0]) & 1):
+            return fn(*xs, **options)
+        found = fn(*(x.astype("float32") for x in xs), **options)
+        if not isinstance(found, tuple):
+            return found.astype("float16")
+        results = [x.astype("float16") for x in found]
+        return type(found)(*results) if hasattr(found, "_fields") else tuple(results)
+
+    return compute
 
 
 def _round(x: Any) -> Any:
@@ -242,14 +274,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _on_floats(np_function(name)) for name in ("ceil", "floor", "trunc")},
     **{name: _with_promotion(np_function(name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
     **{name: _with_promotion(np_function(name), floats=True) for name in ("divide", "atan2", "hypot")},
-    "pow": _with_promotion(mx.np.power, "float64"),
+    "pow": _by_width(mx.np.power, _power),
     "remainder": _by_dtype(_float_remainder, mx.np.mod, whole_numbers.remainder),
     **{name: _with_promotion(fn, same=False) for name, fn in COMPARISONS.items()},
     **{name: _bitwise(np_function(name)) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     **{f"logical_{name}": _logical(name) for name in ("and", "or", "xor")},
     "bitwise_invert": _invert,
-    "bitwise_left_shift": _with_promotion(_left_shift, "float64"),
-    "bitwise_right_shift": _with_promotion(_right_shift, "float64"),
+    "bitwise_left_shift": _with_promotion(whole_numbers.left_shift, "int64"),
+    "bitwise_right_shift": _by_width(None, _right_shift),
     "floor_divide": _by_dtype(_floor_divide, _floor_divide, whole_numbers.floor_divide),
     "logical_not": lambda x, /: mx.np.logical_not(x),
     "conj": lambda x, /: x.copy(),

@@ -64,3 +64,24 @@ def in_wider(fn: Callable[..., Any], same: bool = True, dtypes: Mapping[str, str
         return paddle.cast(found, name) if same else found
 
     return compute
+
+
+def whole_power(base: Any, exponent: Any, bits: int) -> Any:
+    """Return powers of integers that wrap as products do; PaddlePaddle (3.3) computes them in float64.
+
+    A negative exponent gives 0 for all bases but 1 and -1.
+
+    Args:
+        base: The bases.
+        exponent: The exponents, in the same dtype.
+        bits: How many bits the exponents have at most.
+    """
+    name = name_of(base)
+    square, exponent = paddle.cast(base, "int64"), paddle.cast(exponent, "int64")
+    is_zero = paddle.logical_and(exponent < 0, square * square != 1)
+    count, found = paddle.abs(exponent), paddle.cast(paddle.logical_not(is_zero), "int64")
+    for i in range(bits):
+        square = square if i == 0 else square * square
+        bit = paddle.bitwise_and(count, paddle.full_like(count, 1 << i)) != 0
+        found = found * (paddle.cast(bit, "int64") * (square - 1) + 1)
+    return paddle.cast(found, name)

@@ -1,0 +1,111 @@
+"""Tests of `namespace`: linear algebra of matrices without elements, and of 16-bit floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import feature
+
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+EMPTY: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...], Any]] = {
+    "det": (lambda xp, x: xp.linalg.det(x), (0, 0), 1.0),
+    "det of a stack": (lambda xp, x: xp.linalg.det(x), (3, 0, 0), [1.0, 1.0, 1.0]),
+    "det of no matrices": (lambda xp, x: xp.linalg.det(x), (0, 2, 2), []),
+    "sign of slogdet": (lambda xp, x: xp.linalg.slogdet(x)[0], (2, 0, 0), [1.0, 1.0]),
+    "logarithm of slogdet": (lambda xp, x: xp.linalg.slogdet(x)[1], (2, 0, 0), [0.0, 0.0]),
+    "inv": (lambda xp, x: xp.linalg.inv(x), (0, 0), np.zeros((0, 0))),
+    "solve": (lambda xp, x: xp.linalg.solve(x, x), (0, 0), np.zeros((0, 0))),
+    "pinv": (lambda xp, x: xp.linalg.pinv(x), (0, 3), np.zeros((3, 0))),
+    "cholesky": (lambda xp, x: xp.linalg.cholesky(x), (0, 0), np.zeros((0, 0))),
+    "eigvalsh": (lambda xp, x: xp.linalg.eigvalsh(x), (0, 0), []),
+    "svdvals": (lambda xp, x: xp.linalg.svdvals(x), (0, 3), []),
+    "matrix_norm": (lambda xp, x: xp.linalg.matrix_norm(x), (3, 0), 0.0),
+    "trace": (lambda xp, x: xp.linalg.trace(x), (0, 0), 0.0),
+    "matmul": (lambda xp, x: xp.matmul(x, xp.matrix_transpose(x)), (2, 0), np.zeros((2, 2))),
+    "vecdot": (lambda xp, x: xp.vecdot(x, x), (2, 0), [0.0, 0.0]),
+}
+"""Functions of a tensor without elements: the call, the tensor's shape, and the result."""
+
+HALVES: dict[str, Callable[[Any, Any], Any]] = {
+    "matmul": lambda xp, x: xp.matmul(x, x),
+    "matmul of a vector": lambda xp, x: xp.matmul(x, x[0]),
+    "tensordot": lambda xp, x: xp.tensordot(x, x, axes=1),
+    "vecdot": lambda xp, x: xp.vecdot(x, x),
+    "matrix_power": lambda xp, x: xp.linalg.matrix_power(x, 3),
+}
+"""Products of a matrix of 16-bit floats."""
+
+DECOMPOSED: dict[str, Callable[[Any, Any], Any]] = {
+    "det": lambda xp, x: xp.linalg.det(x),
+    "inv": lambda xp, x: xp.linalg.inv(x),
+    "solve": lambda xp, x: xp.linalg.solve(x, x),
+    "cholesky": lambda xp, x: xp.linalg.cholesky(x),
+    "slogdet": lambda xp, x: xp.linalg.slogdet(x)[1],
+    "eigvalsh": lambda xp, x: xp.linalg.eigvalsh(x),
+    "svdvals": lambda xp, x: xp.linalg.svdvals(x),
+}
+"""Functions of a matrix of 16-bit floats that several frameworks lack, and refuse at the call."""
+
+
+class NamespaceMatricesTests(Kit):
+    """Linear algebra at the edges."""
+
+    @feature("namespace")
+    @pytest.mark.parametrize("case", EMPTY)
+    def test_matrices_without_elements_have_numpys_results(self, case: str, device: Device) -> None:
+        """Functions of empty matrices return the neutral element, not memory that nothing has written."""
+        call, shape, expected = EMPTY[case]
+        ds.full(9, 7.5, dtype="float32", device=device)  # leaves numbers in memory that is free then
+        x = ds.zeros(shape, dtype="float32", device=device)
+        y = call(ds.namespace(x), x)
+        assert ds.device_of(y) is device
+        np.testing.assert_array_equal(ds.to_numpy(y), np.asarray(expected, "float32"))
+
+    @feature("namespace")
+    def test_full_matrices_of_an_empty_svd_are_the_identity(self, device: Device) -> None:
+        """`svd` with full matrices returns orthogonal ones, also where no element determines them."""
+        x = ds.zeros((0, 3), dtype="float32", device=device)
+        try:
+            vh = ds.namespace(x).linalg.svd(x)[2]
+        except ds.UnsupportedError:
+            assert self.backend == "mxnet"
+            return
+        np.testing.assert_array_equal(ds.to_numpy(vh), np.eye(3, dtype="float32"))
+
+    @feature("namespace", "float16")
+    @pytest.mark.parametrize("case", HALVES)
+    def test_halves_are_multiplied(self, case: str, device: Device) -> None:
+        """Products of float16 matrices are float16 on the same device, and no later result is affected."""
+        a = np.array([[4, 1], [1, 3]], "float16")
+        x = ds.from_numpy(a, device)
+        xp = ds.namespace(x)
+        y = HALVES[case](xp, x)
+        expected = ds.to_numpy(HALVES[case](xp, ds.from_numpy(a.astype("float32"), device)))
+        assert (ds.dtype_of(y), ds.device_of(y)) == ("float16", device)
+        np.testing.assert_array_equal(ds.to_numpy(y), expected.astype("float16"))
+        assert self.same_numbers(xp.add(x, x), 2 * a)
+
+    @feature("namespace", "float16")
+    @pytest.mark.parametrize("case", DECOMPOSED)
+    def test_halves_are_decomposed_or_refused_at_the_call(self, case: str, device: Device) -> None:
+        """Other functions of float16 matrices return a result that can be read, or raise before there is one."""
+        a = np.array([[4, 1], [1, 3]], "float16")
+        x = ds.from_numpy(a, device)
+        xp = ds.namespace(x)
+        try:
+            y = DECOMPOSED[case](xp, x)
+        except Exception as error:
+            if self.backend == "mxnet":
+                raise
+            assert "half" in str(error).lower() or "float16" in str(error)  # noqa: PT017 - each framework's own error
+            return
+        expected = ds.to_numpy(DECOMPOSED[case](xp, ds.from_numpy(a.astype("float32"), device)))
+        np.testing.assert_allclose(ds.to_numpy(y).astype("float32"), expected, rtol=5e-3, atol=5e-3)
