@@ -648,6 +648,7 @@ def tour(session: nox.Session) -> None:
 def tour_one(session: nox.Session, name: str) -> None:
     """Run the tour on one framework."""
     install_framework(session, name)
+    TOURS.mkdir(parents=True, exist_ok=True)
     record = TOURS / f"{name}.json"
     session.run("devshim", "tour", "--backend", backend_of(name), "--gpus", "2", "--json", str(record))
 

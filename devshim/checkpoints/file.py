@@ -163,7 +163,7 @@ def open_file(path: str) -> Iterator[OpenFile]:
             try:
                 handle = closing.enter_context(_open(path))
                 header = _header(path, handle)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 raise paths.missing_file_error(path, error) from error
             except OSError as error:
                 hint = "check its permissions with `ls -l`"

@@ -7,7 +7,7 @@ catch `FileNotFoundError` keep working.
 from __future__ import annotations
 
 import os
-from errno import ENOENT
+from errno import ENOENT, ENOTDIR
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError, CheckpointError
@@ -119,6 +119,9 @@ def missing_folder_error(folder: str) -> CheckpointError:
     """Return the error for a missing folder to save into."""
     hint = f"os.makedirs({show(folder)}) creates it"
     parts = folder.split(os.sep)
+    if os.path.exists(folder):
+        problem = f"{folder!r} is a file, not a folder"
+        return make_error(problem, "save to another folder", ENOTDIR, "Not a directory", folder)
     if any(part.startswith("~") for part in parts):
         hint = "'~' is not expanded: ds.save(obj, os.path.expanduser(path))"
     return make_error(f"the folder {folder!r} does not exist", hint, ENOENT, "No such file or directory", folder)
@@ -129,6 +132,8 @@ def missing_file_error(path: str, error: OSError) -> CheckpointError:
     folder, name = os.path.split(path)
     if path.startswith("~"):
         hint = f"'~' is not expanded: ds.load(os.path.expanduser({show(path)}))"
+    elif os.path.isfile(folder):
+        hint = f"{show(folder)} is a file, not a folder: did you mean ds.load({show(folder)})?"
     elif not os.path.isdir(folder or "."):
         hint = f"there is no folder {show(folder)}: the current folder is {show(os.getcwd())}"
     else:

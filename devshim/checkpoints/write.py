@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["flush", "write", "write_arrays", "write_error"]
 
 
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+"""The characters that separate folders in a path."""
+
+
 def write(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> None:
     """Replace a file, all or nothing, by arrays in the form of `to_stored_form` with metadata and checksums.
 
@@ -29,6 +33,9 @@ def write(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any])
             full disk; an error of the system is an `OSError`, too.
     """
     target = os.path.realpath(path)
+    if path.endswith(_SEPARATORS) and not os.path.isdir(target):
+        msg = f"{path!r} is the path of a folder, and ds.save writes a file"
+        raise ArgumentError(msg, f"ds.save(obj, {path.rstrip(''.join(_SEPARATORS))!r})")
     try:
         _write(target, arrays, metadata)
     except CheckpointError:

@@ -243,14 +243,24 @@ def size(nbytes: int | None) -> str:
     return f"{amount:.0f} {units[0]}" if amount >= 100 or units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
+def require_folder(path: Path | None) -> None:
+    """Refuse a file for ``--json`` in a missing folder, before a command does its work.
+
+    Raises:
+        DevshimError: The folder does not exist.
+    """
+    if path is not None and not path.parent.is_dir():
+        msg = f"the folder {str(path.parent)!r} does not exist"
+        raise DevshimError(msg, "create it, or pass another file to --json")
+
+
 def write(path: Path, text: str) -> None:
-    """Write the file that ``--json`` names; create its folder if it is missing.
+    """Write the file that ``--json`` names.
 
     Raises:
         DevshimError: The file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         msg = f"{path} cannot be written: {error.strerror}"

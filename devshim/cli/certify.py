@@ -11,7 +11,7 @@ from devshim.certify.claims import FAIL, PASS, RATE, SKIP, Result, Setting
 from devshim.certify.report import Framework, Report
 from devshim.cli import _machine
 from devshim.cli._ask import Answer, ask, find_installed
-from devshim.cli._console import Column, Grid, print_error, say, show, spinner, write
+from devshim.cli._console import Column, Grid, print_error, require_folder, say, show, spinner, write
 from devshim.cli.doctor import cause
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ NO_CARD = 2
 
 def main(backend: str | None, only: str, quick: bool, simulate: bool, file: Path | None) -> int:
     """Check all claims and print the results; return 0, or 1 if a claim is false, or 2 if there is no GPU."""
+    require_folder(file)
     infos = find_installed(backend)
     machine = _machine.look()
     answers = [Answer(info) for info in infos] if simulate else ask(infos, simulate=False)

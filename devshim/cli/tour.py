@@ -9,7 +9,7 @@ from os import environ
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim.cli._console import spinner, write
+from devshim.cli._console import require_folder, spinner, write
 from devshim.cli._why import reason, why_no_more
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
     """Run the tour and print it; return the exit code."""
     from devshim.cli import _tour_view
 
+    require_folder(record)
     for name, value in _QUIET.items():
         environ.setdefault(name, value)
     alone = str(record) == "-"

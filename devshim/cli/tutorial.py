@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.cli import _check_report
 from devshim.cli import _tutorial_view as view
-from devshim.cli._console import Column, Grid, download_bar, print_error, say, show, write
+from devshim.cli._console import Column, Grid, download_bar, print_error, require_folder, say, show, write
 from devshim.errors import DevshimError
 from devshim.registry import discovery
 from devshim.tutorial import comparing, environment_setup, environments, page_template, session
@@ -52,6 +52,7 @@ def check(pages: Sequence[Path], chosen: Options, json: Path | None = None) -> i
     With ``json``, write the result there too; the file ``-`` means to print only that.
     """
     session.refuse_same_records(pages, chosen.records)
+    require_folder(json)
     found: list[dict[str, Any]] = []
     alone = str(json) == "-"
 

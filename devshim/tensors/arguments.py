@@ -166,7 +166,7 @@ def number(name: str, value: Any) -> Any:
         return value
     if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
         raise bad_argument(name, value, "a number that float64 can hold", "write a number below 1e308")
-    if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufc":
+    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return value.item()  # first: some NumPy numbers are also Python numbers
     if isinstance(value, (bool, int, float, complex)):
         return value

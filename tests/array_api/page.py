@@ -47,6 +47,15 @@ The sample arguments have no NaN. On every framework, `sort`, `argsort` and the 
 put NaNs last, and `max` and `min` return NaN. `argmax` and `argmin` return the index of the first
 NaN on NumPy, PyTorch, JAX and MXNet 1.9, and skip NaNs on TensorFlow, PaddlePaddle and MXNet 2.0.
 `searchsorted` finds the end for a NaN; on MXNet, and on TensorFlow with `side="left"`, it returns 0.
+`sum` and `mean` of infinite numbers are NaN on [MXNet](frameworks/mxnet.md).
+
+Results of integers that do not fit wrap, as in NumPy. `pow` of JAX reads only six bits of an integer
+exponent, so exponents of 64 and more give other values. PaddlePaddle has few functions of float16 on
+the CPU, and raises its own error for the others.
+
+Without `jax_enable_x64`, indices of JAX are int32: the results of `argmax`, `argmin`, `argsort`,
+`nonzero`, `searchsorted` and `count_nonzero`, and the indices of the `unique` functions. On the other
+frameworks they are int64.
 """
 
 

@@ -215,7 +215,7 @@ def test_a_missing_framework_is_one_clean_line(invoke: Invoke, monkeypatch: pyte
 
 
 def test_the_record_is_written_where_asked(invoke: Invoke, tmp_path: Path) -> None:
-    path = tmp_path / "out" / "numpy.json"
+    path = tmp_path / "numpy.json"
     result = invoke("tour", "--backend", "numpy", "--json", path)
     assert result.exit_code == 0
     assert "19 of 19 steps passed" in result.stdout
@@ -226,3 +226,22 @@ def test_a_record_that_cannot_be_written_is_an_error(invoke: Invoke, tmp_path: P
     result = invoke("tour", "--backend", "numpy", "--json", tmp_path)
     assert result.exit_code == 1
     assert "cannot be written" in result.stderr
+
+
+def test_a_missing_folder_is_refused_before_the_tour_runs(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devshim.cli.tour.run_step", None)
+    for words in (("tour", "--backend", "numpy"), ("certify", "--simulate")):
+        result = invoke(*words, "--json", tmp_path / "missing" / "x.json")
+        assert result.exit_code == 1
+        assert f"the folder '{tmp_path / 'missing'}' does not exist" in result.stderr
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("gpus", ["3", "9"])
+def test_every_step_holds_on_more_gpus_than_the_network_has_layers(invoke: Invoke, gpus: str) -> None:
+    code, reported = recorded(invoke, "--gpus", gpus)
+    assert code == 0
+    assert reported["cards"] == int(gpus)
+    assert {step["name"]: step["holds"] for step in reported["steps"]} == dict.fromkeys(NAMES, True)

@@ -106,6 +106,11 @@ GIVEN: dict[str, tuple[str, str]] = {
         "'{here}/folder' is a folder, not a file",
         "ds.save(obj, '{here}/folder/checkpoint.safetensors')",
     ),
+    "ds.save(X, 'new/')": ("'new/' is the path of a folder, and ds.save writes a file", "ds.save(obj, 'new')"),
+    "ds.save(X, 'model.safetensors/')": (
+        "'model.safetensors/' is the path of a folder, and ds.save writes a file",
+        "ds.save(obj, 'model.safetensors')",
+    ),
     "ds.save(X, os.devnull)": (
         "'/dev/null' is not a regular file, and saving would replace it with one",
         "pass another path",
@@ -375,3 +380,15 @@ def test_devices_for_one_device() -> None:
     with pytest.raises(ds.DeviceSpecError) as refused:
         ds.load("model.safetensors", {"x": "gpu:1", "y": "cpu"})  # type: ignore[arg-type]
     assert refused.value.hint == "make a placement of the leaves' devices: ds.load(path, ds.Placement(devices))"
+
+
+def test_a_file_in_the_place_of_a_folder_is_named() -> None:
+    with pytest.raises(ds.CheckpointError, match=r"model.safetensors' is a file, not a folder") as caught:
+        ds.save(X, "model.safetensors/x")
+    assert caught.value.hint == "save to another folder"
+    for path in ("model.safetensors/", "model.safetensors/x"):
+        with pytest.raises(ds.CheckpointError, match="there is no file") as caught:
+            ds.load(path)
+        assert caught.value.hint == (
+            "'model.safetensors' is a file, not a folder: did you mean ds.load('model.safetensors')?"
+        )
