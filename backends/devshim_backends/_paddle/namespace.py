@@ -18,7 +18,17 @@ from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choi
 from devshim_backends._array_api.table import complete
 from devshim_backends._paddle import extensions
 from devshim_backends._paddle.internals import statistics
-from devshim_backends._paddle.internals.kernels import DT, HALF, WIDE, cast, in_wider, iota, name_of, scalar, whole_power
+from devshim_backends._paddle.internals.kernels import (
+    DT,
+    HALF,
+    WIDE,
+    cast,
+    in_wider,
+    iota,
+    name_of,
+    scalar,
+    whole_power,
+)
 from devshim_backends._paddle.tensors import PaddleTensors
 
 if TYPE_CHECKING:
