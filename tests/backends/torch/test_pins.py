@@ -180,7 +180,7 @@ assert z.device.type == "cpu" and z.data_ptr() == x.data_ptr()
 
 def test_a_word_of_a_tensor_contains_its_keys():
     """`replaced_data`: with another tensor's keys, a tensor takes over its data."""
-    from devshim_backends._torch.simulation.internals import replaced_data, relabel
+    from devshim_backends._torch.simulation.internals import relabel, replaced_data
 
     x, y = torch.nn.Parameter(torch.ones(2)), torch.empty(3, device="meta")
     loss = (x * 3).sum()
@@ -198,6 +198,21 @@ def test_a_word_of_a_tensor_contains_its_keys():
 
 
 # ---------------------------------------------------------------- autograd
+
+
+def test_a_node_has_a_number_and_devices():
+    """`backward_nodes`: which node runs, when it was made, and on which device its gradients are."""
+    x, nodes = torch.ones(3, requires_grad=True), []
+    number = _C._autograd._get_sequence_nr()
+    y = x * 2
+    assert _C._autograd._get_sequence_nr() == number + 1
+    for each in (x, y):
+        each.register_hook(lambda _: nodes.append(_C._current_autograd_node()))
+    y.sum().backward()
+    assert _C._current_autograd_node() is None
+    assert nodes[0] is y.grad_fn
+    assert [each._sequence_nr() for each in nodes] == [number, (1 << 64) - 1]
+    assert [[data.device.type for data in each._input_metadata] for each in nodes] == [["cpu"], ["cpu"]]
 
 
 def test_every_backward_pass_goes_through_one_engine(monkeypatch):

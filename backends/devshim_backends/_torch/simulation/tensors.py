@@ -11,7 +11,7 @@ from torch.utils.dlpack import DLDeviceType
 from devshim_backends._torch.simulation.internals.generators import Generator
 from devshim_backends._torch.simulation.internals.patches import install
 from devshim_backends._torch.simulation.internals.replaced_data import apply, set_data
-from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, TYPES, index_of
+from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, TYPES, current, index_of
 from devshim_backends._torch.simulation.memory import SIMULATED
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
@@ -40,7 +40,7 @@ def legacy_new(self: Any, *args: Any, **kwargs: Any) -> Any:
         return _real_legacy(self, *args, **kwargs)
     if len(args) == 1 and not isinstance(args[0], (int, torch.Size, Tensor, Storage)):
         return new_tensor(self, args[0], dtype=self.dtype)
-    before, CURRENT.index = CURRENT.index, index
+    before, CURRENT.index = current(), index
     try:
         return _real_legacy(self, *args)
     finally:

@@ -1,7 +1,8 @@
 """A patch that makes PyTorch's engine run backward passes on the calling thread.
 
 PyTorch's engine has a thread for every device that the device guard counts, and a guard written in Python counts one.
-A gradient on ``sim:1`` would have no thread. The caller's own thread can serve any number of devices.
+A gradient on ``sim:1`` would have no thread. The caller's own thread can serve any number of devices; what is current
+on it follows the nodes that run (`backward_nodes`).
 
 Ctrl-C waits for the end of a backward pass, as it does on real GPUs, whose threads Python never interrupts. Otherwise
 it could arrive while C++ asks the guard for a stream. No error may leave that call (``noexcept``), so the process would
@@ -17,6 +18,7 @@ import torch
 from torch.autograd.variable import Variable
 
 from devshim.transfers.interrupts import defer_sigint
+from devshim_backends._torch.simulation.internals import backward_nodes
 from devshim_backends._torch.simulation.internals.patches import install
 
 _run_backward = torch._C._ImperativeEngine.run_backward
@@ -48,6 +50,7 @@ class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorc
         with defer_sigint():
             before = _is_multithreaded()
             _set_multithreaded(False)
+            end = backward_nodes.follow(args[0])
             try:
                 return _run_backward(self, *args, **kwargs)
             except SystemError:
@@ -55,6 +58,7 @@ class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorc
                 if error is None:
                     raise
             finally:
+                end()
                 _set_multithreaded(before)
             raise error
 

@@ -2,7 +2,7 @@
 
 C++ asks the device guard, which always answers 0 for a device in Python. devshim's own kernels know the current GPU;
 these functions fill in the index before C++ asks. They are installed when a thread first makes a GPU other than the
-first its current one: before that, both mean the same.
+first its current one, or a backward pass may do so: before that, both mean the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _fill_in_index(function: Any, moves: bool) -> Callable[..., Any]:
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if CURRENT.index:
+        if CURRENT.index or CURRENT.follow is not None:
             if moves:
                 args = (args[0], *(_with_index(each) for each in args[1:]))
             if "device" in kwargs:

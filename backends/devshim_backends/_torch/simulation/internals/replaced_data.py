@@ -1,9 +1,10 @@
-"""``x.data = y`` between the host and a simulated GPU, in which the tensor stays the same object for Python and for C++.
+"""``x.data = y`` between the host and a simulated GPU: the tensor stays the same object, for Python and for C++.
 
 PyTorch allows it between the devices that it knows: the tensor's implementation in C++ gets the memory, the shape and
 the device of the other one, and keeps its gradient, its hooks and the nodes of graphs that lead to it. It refuses for a
 custom device, whose set of dispatch keys it does not expect. Therefore the tensor's keys are replaced by those of the
-other tensor first, in memory: a set is one word of the implementation, and PyTorch then replaces all else. `Module.to` uses it for parameters and their gradients.
+other tensor first, in memory: a set is one word of the implementation, and PyTorch then replaces all else.
+`Module.to` uses it for parameters and their gradients.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.internals.state import CURRENT, require_simulated
+from devshim_backends._torch.simulation.internals.state import CURRENT, current, require_simulated
 
 aten = torch.ops.aten
 _Key = torch._C.DispatchKey
@@ -54,7 +54,7 @@ def make_coo(sparse: int, dense: int, size: Any, indices: Any, values: Any, **op
 @contextmanager
 def _use_gpu(gpu: int) -> Iterator[None]:
     """Make a GPU current, or GPU 0 for -1, the index of the host."""
-    before = CURRENT.index
+    before = current()
     CURRENT.index = max(gpu, 0)
     try:
         yield

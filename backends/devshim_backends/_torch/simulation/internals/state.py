@@ -39,9 +39,15 @@ SIMULATION = _Simulation()
 
 
 class _Current(threading.local):
-    """A thread's own current GPU, as in CUDA."""
+    """A thread's own current GPU, as in CUDA.
+
+    Attributes:
+        index: Its index; read it by `current`, because a backward pass changes it when it is asked.
+        follow: Changes it during a backward pass (see `backward_nodes`).
+    """
 
     index = 0
+    follow: Callable[[], None] | None = None
 
 
 CURRENT = _Current()
@@ -49,6 +55,9 @@ CURRENT = _Current()
 
 def current() -> int:
     """Return the index of this thread's current GPU."""
+    follow = CURRENT.follow
+    if follow is not None:
+        follow()
     index = CURRENT.index
     return index if index < SIMULATION.count else 0  # it was set while there were more GPUs
 
@@ -58,10 +67,16 @@ def make_current(index: int) -> int:
     before = current()
     if index >= 0:
         CURRENT.index = _require_index(index)
-        if index and SIMULATION.on_leaving_first_gpu is not None:
-            callback, SIMULATION.on_leaving_first_gpu = SIMULATION.on_leaving_first_gpu, None
-            callback()
+        if index:
+            leave_first_gpu()
     return before
+
+
+def leave_first_gpu() -> None:
+    """Prepare PyTorch for a current GPU that is not the first, unless that has happened."""
+    callback, SIMULATION.on_leaving_first_gpu = SIMULATION.on_leaving_first_gpu, None
+    if callback is not None:
+        callback()
 
 
 def require_simulated(index: int) -> int:

@@ -8,9 +8,27 @@ for.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Mapping
 
-__all__ = ["Clock", "StreamKey", "clock_of", "clock_of_gpu", "current_stream", "forget", "set_current_stream", "wait"]
+import torch
+
+from devshim_backends._torch.simulation.internals.state import CURRENT
+
+__all__ = [
+    "Clock",
+    "StreamKey",
+    "clock_of",
+    "clock_of_gpu",
+    "current_stream",
+    "current_streams",
+    "forget",
+    "has_changed",
+    "replace_streams",
+    "set_current_stream",
+    "stream_at",
+    "wait",
+]
 
 StreamKey = tuple[int, int]
 """A GPU's index and the number of one of its streams; 0 is the default stream."""
@@ -23,11 +41,19 @@ _WAITED: dict[StreamKey, dict[StreamKey, float]] = {}
 """Stream -> its waits for other streams."""
 
 
+_MAX_CHANGES = 10_000
+"""How many changes of a thread's current stream are kept for a GPU: before them, the default stream counts."""
+_next_node = torch._C._autograd._get_sequence_nr
+"""Returns the number that the thread's next node of a graph will get."""
+
+
 class _Current(threading.local):
     """A thread's current stream of each GPU, by its number."""
 
     def __init__(self) -> None:
         self.of_gpu: dict[int, int] = {}
+        self.changes: dict[int, list[tuple[float, int]]] = {}
+        """GPU -> the number of the first node that is made in a stream, and the stream."""
 
 
 _CURRENT = _Current()
@@ -35,14 +61,54 @@ _CURRENT = _Current()
 
 def current_stream(gpu: int) -> StreamKey:
     """Return this thread's current stream of a GPU."""
+    follow = CURRENT.follow
+    if follow is not None:
+        follow()
     return gpu, _CURRENT.of_gpu.get(gpu, 0)
 
 
 def set_current_stream(gpu: int, number: int) -> int:
     """Make a stream this thread's current one of a GPU, and return the number of the previous one."""
-    before = _CURRENT.of_gpu.get(gpu, 0)
-    _CURRENT.of_gpu[gpu] = number
+    before = current_stream(gpu)[1]
+    if number != before:
+        _CURRENT.of_gpu[gpu] = number
+        _note_change(gpu, number)
     return before
+
+
+def current_streams() -> dict[int, int]:
+    """Return the numbers of this thread's current streams by their GPU, without those of the backward pass."""
+    return dict(_CURRENT.of_gpu)
+
+
+def replace_streams(streams: Mapping[int, int]) -> None:
+    """Make these streams this thread's current ones, and the default streams of all other GPUs."""
+    before, _CURRENT.of_gpu = _CURRENT.of_gpu, dict(streams)
+    for gpu in {*before, *streams}:
+        if before.get(gpu, 0) != streams.get(gpu, 0):
+            _note_change(gpu, streams.get(gpu, 0))
+
+
+def _note_change(gpu: int, number: int) -> None:
+    changes = _CURRENT.changes.setdefault(gpu, [])
+    node = _next_node()
+    if changes and changes[-1][0] == node:
+        changes.pop()
+    changes.append((node, number))
+    if len(changes) > _MAX_CHANGES:
+        del changes[: _MAX_CHANGES // 2]
+
+
+def has_changed(gpu: int) -> bool:
+    """Return True if this thread has made another stream of a GPU current than the default one."""
+    return gpu in _CURRENT.changes
+
+
+def stream_at(gpu: int, node: int) -> int:
+    """Return the number of the stream that was this thread's current one when it made a node of a graph."""
+    changes = _CURRENT.changes[gpu]
+    position = bisect_right(changes, (node, ALL))
+    return changes[position - 1][1] if position else 0
 
 
 def clock_of(stream: StreamKey, until: float = ALL) -> Clock:
