@@ -18,6 +18,12 @@ from torch.utils._device import _device_constructors
 from devshim_backends._torch.simulation.internals.patches import install
 from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, current
 
+_CONSTRUCTORS = (
+    *("tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor"),
+    *("sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
+)
+"""Functions that ask C++ for the device before the dispatcher."""
+
 
 def _with_index(device: Any) -> Any:
     if device == NAME or (isinstance(device, torch.device) and device.type == NAME and device.index is None):
@@ -43,7 +49,7 @@ def _fill_in_index(function: Any, moves: bool) -> Callable[..., Any]:
 def patch() -> None:
     """Install the patches."""
     _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognizes calls
-    for name in ("tensor", "as_tensor", "asarray"):
+    for name in _CONSTRUCTORS:
         install(torch, name, _fill_in_index(getattr(torch, name), moves=False))
     to = _fill_in_index(torch._C.TensorBase.to, moves=True)
     install(torch.Tensor, "to", to)

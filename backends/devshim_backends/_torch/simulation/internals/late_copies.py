@@ -14,6 +14,8 @@ Requirements of this module:
   answers False once, and the copy arrives before the next answer.
 * A copy to a GPU also arrives before work that uses its memory, if that is in the stream of the copy, or in a stream
   that has waited for it. A copy between two GPUs is in the current streams of both.
+* The streams order copies with one another as well: before a copy arrives, those arrive that use the same memory, and
+  that its stream has come after when it was started. A copy from pinned memory has what an earlier copy wrote there.
 * Until then a new tensor has NaN, the largest integer or False in each element, and a target keeps its old values.
 """
 
@@ -40,23 +42,33 @@ class _Copy:
     Attributes:
         number: Its position in the order of all copies.
         streams: The streams that contain it.
+        clock: What is complete when it begins.
         gpu: The index of the target's GPU; -1 for the host.
-        address: The address of the target's memory on a GPU.
+        address: The address of the target's memory.
+        source: The address of the memory with the values.
     """
 
-    __slots__ = ("_geometry", "_target", "_values", "address", "gpu", "number", "streams")
+    __slots__ = ("_geometry", "_target", "_values", "address", "clock", "gpu", "number", "source", "streams")
 
-    def __init__(self, number: int, streams: tuple[StreamKey, ...], target: Any, values: Any) -> None:
-        self.number, self.streams, self._values = number, streams, values
-        self.gpu, self.address, self._target = target.get_device(), 0, target
-        if self.gpu >= 0:  # refer to the storage weakly: the program may drop it, and rely on the release of its memory
-            storage = target.untyped_storage()
-            self.address, self._target = storage.data_ptr(), weakref.ref(storage)
+    def __init__(self, number: int, streams: tuple[StreamKey, ...], clock: Clock, target: Any, values: Any) -> None:
+        self.number, self.streams, self.clock, self.gpu = number, streams, clock, target.get_device()
+        self._values = values.detach()  # not the program's tensor, whose `data` may be replaced
+        storage = target.untyped_storage()
+        self.address, self.source = storage.data_ptr(), values.untyped_storage().data_ptr()
+        if self.gpu < 0:
+            self._target = target.detach()
+        else:  # refer to the storage weakly: the program may drop it, and rely on the release of its memory
+            self._target = weakref.ref(storage)
             self._geometry = target.dtype, target.storage_offset(), target.shape, target.stride()
 
     def is_before(self, clock: Clock) -> bool:
         """Return True if it is complete according to a clock."""
         return any(self.number <= clock.get(stream, 0) for stream in self.streams)
+
+    def needs(self, earlier: _Copy) -> bool:
+        """Return True if an earlier copy must arrive first: it uses the same memory, and was ordered before."""
+        memory = self.address, self.source
+        return (earlier.address in memory or earlier.source in memory) and earlier.is_before(self.clock)
 
     def is_dropped(self) -> bool:
         """Return True if the target no longer exists."""
@@ -135,9 +147,10 @@ def _unset_like(values: Any, dtype: Any = None) -> Any:
 def _begin(streams: tuple[StreamKey, ...], target: Any, values: Any) -> None:
     global _started
     with _LOCK:
+        clock = stream_order.merge(clock_of(stream, _started) for stream in streams)
         _started += 1
         PENDING[:] = [each for each in PENDING if not each.is_dropped()]
-        PENDING.append(_Copy(_started, streams, target, values))
+        PENDING.append(_Copy(_started, streams, clock, target, values))
         _list_addresses()
 
 
@@ -179,7 +192,12 @@ def _use(tensor: Any) -> None:
 def _deliver(copies: list[_Copy]) -> bool:
     with _LOCK:
         chosen = {id(each) for each in copies}
-        copies = [each for each in PENDING if id(each) in chosen]  # without those that another thread delivers
+        copies = []
+        for each in reversed(PENDING):  # without those that another thread delivers
+            if id(each) in chosen or any(later.needs(each) for later in copies):
+                copies.append(each)
+        copies.reverse()
+        chosen = {id(each) for each in copies}
         PENDING[:] = [each for each in PENDING if id(each) not in chosen]
         _list_addresses()
     for each in copies:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -24,6 +24,7 @@ __all__ = [
     "current_streams",
     "forget",
     "has_changed",
+    "merge",
     "replace_streams",
     "set_current_stream",
     "stream_at",
@@ -119,11 +120,15 @@ def clock_of(stream: StreamKey, until: float = ALL) -> Clock:
 
 def clock_of_gpu(gpu: int) -> Clock:
     """Return the clock of other streams after the work in all streams of a GPU."""
-    merged: dict[StreamKey, float] = {}
     with _LOCK:
-        for stream, waited in _WAITED.items():
-            if stream[0] == gpu:
-                _merge(merged, waited)
+        return merge(waited for stream, waited in _WAITED.items() if stream[0] == gpu)
+
+
+def merge(clocks: Iterable[Clock]) -> Clock:
+    """Return the clock after all of some clocks."""
+    merged: dict[StreamKey, float] = {}
+    for clock in clocks:
+        _merge(merged, clock)
     return merged
 
 
