@@ -13,6 +13,8 @@ and operators go through a few functions of MXNet. `install` replaces them, and 
   ``x[:] = y``, may cross devices, as it does on cards.
 * ``CachedOp.__call__`` runs hybridized blocks. It compares devices natively: the wrapper makes its error name
   simulated GPUs.
+* Both of these also compute in float32 what has no kernel for float16 on the CPU (see ``internals/half_operators.py``
+  and ``half_graphs.py``).
 * ``MXAutogradMarkVariables`` and ``MXAutogradBackwardEx`` attach and compute gradients: the wrappers check that each
   gradient is on the device of its array.
 * ``MXNDArrayToDLPack`` exports memory: the replacement refuses that of a simulated GPU. DLPack would call it the
@@ -47,9 +49,10 @@ from devshim_backends._mxnet.simulation.device_rules import (
     device_of_handle,
     mixed_devices,
 )
+from devshim_backends._mxnet.simulation.internals import half_graphs, half_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from devshim_backends._mxnet.tensors import MxnetTensors
 
@@ -76,12 +79,15 @@ def install(backend: MxnetTensors) -> None:
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark_checked, _backward_checked
     _LIB.MXNDArrayToDLPack = _export_checked
     set_operators(*operators())
+    half_graphs.uninstall()  # `install` may be called again
+    half_graphs.install(backend)
 
 
 def uninstall() -> None:
     """Restore MXNet's own functions."""
     global _backend
     _backend = None
+    half_graphs.uninstall()
     set_operators(*operators())
     _LIB.MXNDArrayToDLPack = _export
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark, _backward
@@ -163,6 +169,12 @@ def _call_checked(function: Any, *args: Any) -> Any:
     translate = TO_LIBRARY
     if translate is not None:
         args = tuple(translate(x) if type(x) is str else x for x in args)
+    dtype = half_operators.FUNCTIONS.get(function)
+    if dtype is not None and _is_half_on_gpu([*iter_arrays(args)]):
+        has_out = isinstance(args[-1], mx.nd.NDArray) and len(args) == 3
+        *args, out = args if has_out else (*args, None)
+        end = (None,) if has_out else ()
+        return half_operators.compute(lambda wide: _call(function, *wide, *end), dtype, args, out)
     return _call(function, *args)
 
 
@@ -171,7 +183,17 @@ def _invoke_checked(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *r
     translate = TO_LIBRARY
     if translate is not None and "ctx" in keys:
         vals = [translate(str(value)) if key == "ctx" else value for key, value in zip(keys, vals, strict=True)]
+    dtype = half_operators.HANDLES.get(handle)
+    if dtype is not None and _is_half_on_gpu(arrays):
+        return half_operators.compute(lambda wide: _invoke(handle, wide, keys, vals, None, *rest), dtype, arrays, out)
     return _invoke(handle, arrays, keys, vals, out, *rest)
+
+
+def _is_half_on_gpu(arrays: Sequence[Any]) -> bool:
+    """Return True if an operator without a kernel for float16 gets it on a simulated GPU."""
+    backend = _backend
+    is_gpu = backend is not None and arrays and type(backend).device_of(backend, arrays[0]) is not CPU
+    return is_gpu and half_operators.is_needed(arrays)
 
 
 def _check(args: Iterable[Any]) -> None:
@@ -189,7 +211,9 @@ def _call_cached_checked(op: Any, *args: Any, **kwargs: Any) -> Any:
     if is_recording():
         memory.track_chunks(x.handle for x in iter_arrays(args))
     try:
-        return _call_cached(op, *args, **kwargs)
+        backend = _backend
+        wide = op if backend is None or args[0] is None else half_graphs.with_casts(backend, op, args)
+        return _call_cached(wide, *args, **kwargs)
     except mx.MXNetError as error:
         backend = _backend
         if backend is None or " to live on the same " not in str(error):  # the error of `CachedOp`, with native names
