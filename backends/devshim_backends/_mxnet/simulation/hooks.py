@@ -212,7 +212,7 @@ def _call_cached_checked(op: Any, *args: Any, **kwargs: Any) -> Any:
         memory.track_chunks(x.handle for x in iter_arrays(args))
     try:
         backend = _backend
-        wide = op if backend is None or args[0] is None else half_graphs.with_casts(backend, op, args)
+        wide = op if backend is None or not args or args[0] is None else half_graphs.with_casts(backend, op, args)
         return _call_cached(wide, *args, **kwargs)
     except mx.MXNetError as error:
         backend = _backend

@@ -42,14 +42,17 @@ _load = mx.sym.fromjson if IS_2 else mx.sym.load_json
 _patches = Patches()
 
 
-class GraphOp(mx.nd._internal.CachedOp):  # type: ignore[misc]  # MXNet is Any to the type checker
+_CachedOp = mx.nd._internal.CachedOp
+
+
+class GraphOp(_CachedOp):  # type: ignore[misc]  # MXNet is Any to the type checker
     """A ``CachedOp`` that keeps its graph."""
 
-    __slots__ = ("by_dtypes", "flags", "symbol")
+    __slots__ = ("by_dtypes", "options", "symbol")
 
-    def __init__(self, sym: Any, flags: Any = (), *args: Any, **kwargs: Any) -> None:
-        super().__init__(sym, flags, *args, **kwargs)
-        self.symbol, self.flags = sym, flags
+    def __init__(self, sym: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sym, *args, **kwargs)
+        self.symbol, self.options = sym, (args, kwargs)
         self.by_dtypes: dict[tuple[int, ...], Any] = {}
         """The numbers of the arguments' dtypes -> the operator for them: itself if it needs no casts."""
 
@@ -63,11 +66,9 @@ def with_casts(backend: MxnetTensors, op: Any, args: tuple[Any, ...]) -> Any:
     if found is None:
         names = dict(zip(op.symbol.list_inputs(), [NAMES[code] for code in codes], strict=True))
         widened = widen(op.symbol, names)
-        found = op.by_dtypes[codes] = op if widened is None else _CachedOp(widened, op.flags)
+        arguments, options = op.options
+        found = op.by_dtypes[codes] = op if widened is None else _CachedOp(widened, *arguments, **options)
     return found
-
-
-_CachedOp = GraphOp.__mro__[1]
 
 
 # ---------------------------------------------------------------------- the graph
@@ -78,7 +79,7 @@ def widen(symbol: Any, dtypes: Mapping[str, Any]) -> Any:
         symbol: The symbol.
         dtypes: The dtypes of its variables, by name; those left out are inferred.
     """
-    graph = json.loads(symbol.tojson())
+    graph = json.loads(symbol.tojson(remove_amp_cast=False))
     nodes = graph["nodes"]
     if not any(node["op"] in half_operators.NAMES or "subgraphs" in node for node in nodes):
         return None
