@@ -9,7 +9,6 @@ import pytest
 from gluon_arrays import DEVICE
 
 import devshim as ds
-from devshim_backends._mxnet.simulation.internals import half_operators
 
 mx = ds.framework("mxnet")
 pytestmark = pytest.mark.usefixtures("two_cards", "old_calls")
@@ -105,20 +104,14 @@ def test_an_array_for_the_result_is_written(name: str) -> None:
     assert np.allclose(out.asnumpy(), x.asnumpy().astype("float32") @ y.asnumpy(), atol=0.01)
 
 
-def test_every_listed_operator_lacks_the_kernel_on_the_host() -> None:
-    """A release with the kernel would not need the casts."""
-    assert half_operators.HANDLES
-    for name in ("FullyConnected", "Convolution", "dot", "batch_dot", "RNN"):
-        assert half_operators.NAMES[name] == "float32"
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_hybridized_block_computes_with_each_dtype(dtype: str) -> None:
     block = mx.gluon.nn.Dense(2, in_units=3)
     block.initialize(ctx=GPU)
-    block.hybridize()
     for each in (dtype, "float32", "float16", dtype):
+        block.hybridize(False)  # 2.0 warns otherwise
         block.cast(each)
+        block.hybridize()
         x = (mx.np if mx.util.is_np_array() else mx.nd).ones((4, 3), dtype=each, ctx=GPU)
         found = block(x)
         assert np.dtype(found.dtype).name == each
@@ -143,6 +136,29 @@ def test_a_loop_in_a_hybridized_block_is_refused() -> None:
         block(x.astype("float16"))
     assert "do not hybridize" in str(caught.value)
     assert "test_half_precision.py" in str(caught.value)
+
+
+class NumpyLoop(mx.gluon.HybridBlock):  # type: ignore[misc]  # MXNet is Any to the type checker
+    """A loop of products in 2.0."""
+
+    def forward(self, x: Any) -> Any:
+        return mx.npx.foreach(lambda row, total: (row, mx.np.dot(total, total)), x, x.sum(axis=0))[1]
+
+
+@pytest.mark.skipif("not hasattr(mx, 'Device')", reason="MXNet 1.9 has no deferred compute")
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_a_loop_of_2_0_is_refused(hybridized: bool) -> None:
+    x = mx.np.ones((2, 3, 3), **{DEVICE: GPU}) * 0.1
+    block = NumpyLoop()
+    if hybridized:
+        block.hybridize()
+    assert block(x).shape == (3, 3)
+    block = NumpyLoop()
+    if hybridized:
+        block.hybridize()
+    with pytest.raises(ds.UnsupportedError, match="dot in float16 inside foreach") as caught:
+        block(x.astype("float16"))
+    assert "use a Python loop" in str(caught.value)
 
 
 @pytest.mark.skipif("hasattr(mx, 'Device')", reason="MXNet 2.0 has no executors and no modules")

@@ -52,6 +52,7 @@ for make in (make_cnn, make_lstm):
     x = xp.array(rng.random(shape), dtype="float16", ctx=gpu)
     net(x.astype("float32"))
     net.cast("float16")
+    before = []
     for hybridized in (False, True):
         if hybridized:
             net.hybridize()
@@ -59,11 +60,11 @@ for make in (make_cnn, make_lstm):
         print(make.__name__, [np.dtype(each.dtype).name for each in found], {device_of(each) for each in found})
         halves = [each.asnumpy().astype("float32") for each in found]
         if hybridized:
-            print(all(np.allclose(one, other, atol=1e-3) for one, other in zip(halves, before)))
+            print(all(np.allclose(one, other, atol=1e-3) for one, other in zip(halves, before, strict=True)))
         before = halves
     net.cast("float32")
     expected = [each.asnumpy() for each in run(net, x.astype("float32"))]
-    print(all(np.allclose(one, other, rtol=0.05, atol=0.02) for one, other in zip(halves, expected)))
+    print(all(np.allclose(one, other, rtol=0.05, atol=0.02) for one, other in zip(halves, expected, strict=True)))
 
 half = xp.array(rng.random((3, 3)), dtype="float16", ctx=gpu)
 out = xp.zeros((3, 3), dtype="float16", ctx=gpu)

@@ -175,6 +175,8 @@ def _call_checked(function: Any, *args: Any) -> Any:
         *args, out = args if has_out else (*args, None)
         end = (None,) if has_out else ()
         return half_operators.compute(lambda wide: _call(function, *wide, *end), dtype, args, out)
+    if function in half_graphs.LOOPS and _has_half_on_gpu([*iter_arrays(args)]):
+        half_graphs.check_loop(function, args)
     return _call(function, *args)
 
 
@@ -191,9 +193,17 @@ def _invoke_checked(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *r
 
 def _is_half_on_gpu(arrays: Sequence[Any]) -> bool:
     """Return True if an operator without a kernel for float16 gets it on a simulated GPU."""
+    return _is_on_gpu(arrays) and half_operators.is_needed(arrays)
+
+
+def _has_half_on_gpu(arrays: Sequence[Any]) -> bool:
+    """Return True if a loop or branch gets float16 on a simulated GPU, and is not being recorded."""
+    return _is_on_gpu(arrays) and half_operators.has_float16(arrays)
+
+
+def _is_on_gpu(arrays: Sequence[Any]) -> bool:
     backend = _backend
-    is_gpu = backend is not None and arrays and type(backend).device_of(backend, arrays[0]) is not CPU
-    return is_gpu and half_operators.is_needed(arrays)
+    return backend is not None and bool(arrays) and type(backend).device_of(backend, arrays[0]) is not CPU
 
 
 def _check(args: Iterable[Any]) -> None:

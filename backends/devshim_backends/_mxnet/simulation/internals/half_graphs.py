@@ -3,11 +3,11 @@
 MXNet infers the dtypes of a graph without running it. `widen` writes the graph as JSON, adds casts around each operator
 of ``half_operators.py`` that gets float16, and reads it again. Its variables, and the names of its results, stay.
 
-* A `GraphOp` is a ``CachedOp`` that keeps its graph, and one more ``CachedOp`` for each combination of dtypes that needs
-  casts. It replaces MXNet's class where Gluon looks it up.
+* A `GraphOp` is a ``CachedOp`` that keeps its graph, and one more ``CachedOp`` for each combination of dtypes that
+  needs casts. It replaces MXNet's class where Gluon looks it up.
 * ``Symbol.bind`` and ``simple_bind`` of 1.9 bind the graph with the casts. Those of 2.0 make a ``CachedOp``.
-* The body of a loop or branch in a graph is a graph of its own, whose dtypes cannot be inferred from outside: float16
-  there is refused.
+* The body of a loop or branch is a graph of its own, whose dtypes cannot be inferred from outside: float16 there is
+  refused. 2.0 also makes such a body for single calls, and cannot read a graph with one that it has written.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+from ctypes import byref, c_char_p, c_void_p
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 import numpy as np
+from mxnet.base import _LIB, check_call
 
 from devshim.devices.device import CPU
 from devshim.errors import UnsupportedError
@@ -29,11 +31,11 @@ from devshim_backends._mxnet.internals.native import IS_2, NAMES, dtype_code
 from devshim_backends._mxnet.simulation.internals import half_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from devshim_backends._mxnet.tensors import MxnetTensors
 
-__all__ = ["install", "uninstall", "with_casts"]
+__all__ = ["LOOPS", "check_loop", "install", "uninstall", "with_casts"]
 
 _FLOAT16 = 2
 """MXNet's number for the dtype, as an attribute of a variable."""
@@ -82,6 +84,10 @@ def widen(symbol: Any, dtypes: Mapping[str, Any]) -> Any:
     graph = json.loads(symbol.tojson(remove_amp_cast=False))
     nodes = graph["nodes"]
     if not any(node["op"] in half_operators.NAMES or "subgraphs" in node for node in nodes):
+        return None
+    if IS_2 and any("subgraphs" in node for node in nodes):
+        if "float16" in [str(dtype) for dtype in dtypes.values()] and (found := _find_in_bodies(nodes)):
+            _refuse(*found)
         return None
     types = _infer(symbol, graph, dtypes)
     writer = _Writer(types)
@@ -137,8 +143,8 @@ class _Writer:
         is_half = [self._is_half(each) for each in node["inputs"]]
         if node["op"] == "null" and self._types.get(index, [None])[0] is np.float16:
             new["attrs"] = {**node.get("attrs", {}), "__dtype__": str(_FLOAT16)}  # a cast hides it from the inference
-        if any(is_half) and "subgraphs" in node:
-            _refuse_subgraphs(node)
+        if any(is_half) and (found := _find_in_bodies([node])):
+            _refuse(*found)
         if node["op"] not in half_operators.NAMES or not is_half or not is_half[0]:
             self._numbers[index] = self._append(new)
             return
@@ -165,15 +171,45 @@ class _Writer:
         return len(self.nodes) - 1
 
 
-def _refuse_subgraphs(node: Any) -> None:
-    """Raise an error if a loop or branch that gets float16 contains an operator that would need casts."""
-    found = [each["op"] for graph in node["subgraphs"] for each in graph["nodes"] if each["op"] in half_operators.NAMES]
-    if found:
-        msg = (
-            f"simulated GPUs do not compute {found[0]} in float16 inside {node['op'].lstrip('_')} of a hybridized block or "
-            f"symbol, which {site()} runs: MXNet's kernel for the CPU does not know float16"
-        )
-        raise UnsupportedError(msg, "do not hybridize the block, or compute this part in float32: x.astype('float32')")
+# ---------------------------------------------------------------------- loops and branches
+def _loops() -> dict[Any, str]:
+    module = getattr(mx.nd.numpy_extension, "_api_internal", None)
+    return {getattr(module, name): name for name in ("foreach", "while_loop", "cond") if hasattr(module, name)}
+
+
+LOOPS = _loops()
+"""The functions of 2.0 that run a loop or a branch -> their names."""
+
+
+def check_loop(function: Any, args: Iterable[Any]) -> None:
+    """Raise `UnsupportedError` if the body of a loop or branch of 2.0 computes what would need casts."""
+    for handle in args:
+        if isinstance(handle, c_void_p):
+            text = c_char_p()
+            check_call(_LIB.MXSymbolSaveToJSON(handle, byref(text)))
+            nodes = json.loads(text.value or b"{}").get("nodes", ())
+            found = next((node["op"] for node in nodes if node["op"] in half_operators.NAMES), None)
+            if found is not None:
+                _refuse(found, LOOPS[function])
+
+
+def _find_in_bodies(nodes: Iterable[Any]) -> tuple[str, str] | None:
+    """Return an operator that would need casts in the body of a loop or branch, and the name of that; or None."""
+    for node in nodes:
+        for graph in node.get("subgraphs", ()):
+            for inner in graph["nodes"]:
+                if inner["op"] in half_operators.NAMES:
+                    return inner["op"], node["op"].removeprefix("_npx_").lstrip("_")
+    return None
+
+
+def _refuse(operator: str, loop: str) -> None:
+    msg = (
+        f"simulated GPUs do not compute {operator} in float16 inside {loop}, which {site()} runs: MXNet's kernel for "
+        "the CPU does not know float16"
+    )
+    instead = "use a Python loop or if" if IS_2 else "do not hybridize the block"
+    raise UnsupportedError(msg, f"{instead}, or compute this part in float32: x.astype('float32')")
 
 
 # ---------------------------------------------------------------------- installing
@@ -210,7 +246,7 @@ def _bind_with_casts(backend: MxnetTensors, bind: Any, find_dtypes: Any) -> Any:
 
 
 def _dtypes_to_allocate(symbol: Any, grad_req: Any = "write", type_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
-    return dict(type_dict or {})
+    return dict(type_dict) if type_dict else dict.fromkeys(symbol.list_arguments(), "float32")  # as MXNet does
 
 
 def _dtypes_of_arrays(symbol: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:

@@ -2,9 +2,9 @@
 
 MXNet's kernels for the CPU know float16, except those of these operators: their errors say "FP16 gemm on cpu not
 implemented!" or "only supported by CuDNN", and are raised when the result is read. On a simulated GPU such an operator
-computes in a wider dtype and rounds its results, as the kernels of a real GPU do inside. The casts around it are operators of
-MXNet, so gradients flow through them. Operators that CUDA does not have in float16 either keep MXNet's own error, and
-so do all operators on the host.
+computes in a wider dtype and rounds its results, as the kernels of a real GPU do inside. The casts around it are
+operators of MXNet, so gradients flow through them. Operators that CUDA does not have in float16 either keep MXNet's own
+error, and so do all operators on the host.
 
 `compute` runs one operator; ``half_graphs.py`` puts the casts into whole graphs.
 """
@@ -19,14 +19,16 @@ from mxnet.base import _LIB
 
 from devshim_backends._mxnet import tracing
 from devshim_backends._mxnet.internals import numpy_operators
-from devshim_backends._mxnet.internals.native import CODES, dtype_code, iter_arrays
+from devshim_backends._mxnet.internals.native import CODES, dtype_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["FUNCTIONS", "HANDLES", "NAMES", "compute", "is_needed"]
+__all__ = ["FUNCTIONS", "HANDLES", "NAMES", "compute", "has_float16", "is_needed"]
 
-_INTERLEAVED = tuple(f"interleaved_matmul_{each}" for each in ("encdec_qk", "encdec_valatt", "selfatt_qk", "selfatt_valatt"))
+_INTERLEAVED = tuple(
+    f"interleaved_matmul_{each}" for each in ("encdec_qk", "encdec_valatt", "selfatt_qk", "selfatt_valatt")
+)
 _EXTENSIONS = (
     *("batch_dot", "convolution", "deconvolution", "fully_connected", "rnn"),
     *("deformable_convolution", "modulated_deformable_convolution", *_INTERLEAVED),
@@ -86,6 +88,11 @@ def is_needed(arrays: Iterable[Any]) -> bool:
     if not floats or any(dtype_code(x) != _FLOAT16 or x.stype != "default" for x in floats):
         return False
     return not tracing.is_deferred()  # the graph gets the casts
+
+
+def has_float16(arrays: Iterable[Any]) -> bool:
+    """Return True if an array among the arguments of a loop or branch is of float16."""
+    return any(dtype_code(x) == _FLOAT16 for x in arrays) and not tracing.is_deferred()
 
 
 def compute(run: Callable[[list[Any]], Any], dtype: str, args: Iterable[Any], out: Any) -> Any:
