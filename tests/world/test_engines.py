@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,19 +27,41 @@ def name() -> str:
 
 
 def job(framework: str) -> Any:
-    """Return what a rank computes with the engine, and what describes it."""
+    """Return what a rank computes with the engine, what describes it, and the errors of ranks that disagree."""
     ds.use(framework)
     world = ds.world()
     mine = [ds.full((3, 2), world.rank + i + 1.0, device=d) for i, d in enumerate(world.devices)]
     summed = [(ds.to_numpy(x).tolist(), str(ds.device_of(x))) for x in world.all_reduce_(mine)]
     (mean,) = world.all_reduce_([{"x": ds.full((), float(world.rank))}], "mean")
-    return summed, float(ds.to_numpy(mean["x"])), world.describe(), listening({os.getpid()})
+    print(f"rank {world.rank} is done", flush=True)
+    return summed, float(ds.to_numpy(mean["x"])), world.describe(), listening({os.getpid()}), disagreements(world)
+
+
+def disagreements(world: ds.World) -> list[str]:
+    """Return the errors of a sum beside another call, and of sums of unlike tensors."""
+    calls: list[Callable[[], Any]] = [
+        lambda: world.all_gather(3) if world.rank else world.all_reduce_([ds.ones(2, dtype="float32")]),
+        lambda: world.all_reduce_([ds.from_numpy(np.ones(3 + world.rank, "float32"))]),
+    ]
+    found = []
+    for call in calls:
+        with pytest.raises(ds.RanksDisagreeError) as error:
+            call()
+        found.append(error.value.problem)
+    return found
+
+
+DISAGREEMENTS = [
+    r"the ranks do not agree on step 3: rank 0 on .*: all_reduce, sum of float32 \(2,\); rank 1 on .*: all_gather",
+    r"the ranks do not agree on step 4: rank 0 on .*: all_reduce, sum of float32 \(3,\); rank 1 on .* \(4,\)",
+]
 
 
 def test_the_engine_sums_on_simulated_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     framework = name()
     monkeypatch.setenv("DEVSHIM_ENGINE", "native")
-    for summed, mean, text, addresses in ds.launch(job, framework, ranks_per_host=2, simulate=2, timeout=60):
+    for summed, mean, text, addresses, errors in ds.launch(job, framework, ranks_per_host=2, simulate=2, timeout=60):
+        assert [re.fullmatch(*each) is not None for each in zip(DISAGREEMENTS, errors, strict=True)] == [True, True]
         assert summed == [([[8, 8]] * 3, "gpu:0"), ([[8, 8]] * 3, "gpu:1")]
         assert mean == 0.5
         assert f"sums: {ENGINES[framework]} of {framework}" in text
@@ -46,26 +70,16 @@ def test_the_engine_sums_on_simulated_gpus(monkeypatch: pytest.MonkeyPatch) -> N
             assert all(map(is_loopback, addresses)), addresses
 
 
-def test_without_a_wish_only_engines_on_loopback_start() -> None:
+def test_without_a_wish_only_engines_on_loopback_start(capfd: pytest.CaptureFixture[str]) -> None:
+    """A rank prints only what its program prints, and not the lines of gloo when it connects."""
     framework = name()
     used = f"{ENGINES[framework]} of {framework}"
-    for summed, _, text, addresses in ds.launch(job, framework, ranks_per_host=2, simulate=2, timeout=60):
+    for summed, _, text, addresses, errors in ds.launch(job, framework, ranks_per_host=2, simulate=2, timeout=60):
+        assert [re.fullmatch(*each) is not None for each in zip(DISAGREEMENTS, errors, strict=True)] == [True, True]
         assert summed[0][0] == [[8, 8]] * 3
         assert (used in text) is (framework != "tensorflow")
         assert ("its servers listen on all addresses of the host" in text) is (framework == "tensorflow")
         assert all(map(is_loopback, addresses)), addresses
-
-
-def prints(framework: str) -> None:
-    ds.use(framework)
-    world = ds.world()
-    world.all_reduce_([ds.ones(3, dtype="float32")])
-    print(f"rank {world.rank} is done", flush=True)
-
-
-def test_a_rank_prints_only_what_its_program_prints(capfd: pytest.CaptureFixture[str]) -> None:
-    """The engine's own lines, such as those of gloo when it connects, are not in standard output."""
-    ds.launch(prints, name(), ranks_per_host=2, simulate=1, timeout=60)
     lines = capfd.readouterr().out.splitlines()
     assert sorted(line.partition("] ")[2] for line in lines) == ["rank 0 is done", "rank 1 is done"], lines
 
@@ -122,17 +136,3 @@ def test_every_dtype_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(results) >= 12
         for dtype, values, found in results:
             assert (values, found) == ([5, 5, 5], dtype)
-
-
-def unlike(framework: str) -> None:
-    ds.use(framework)
-    world = ds.world()
-    with pytest.raises(ds.RanksDisagreeError, match=r"rank 0 on .*: all_reduce, .*; rank 1 on .*: all_gather"):
-        world.all_gather(3) if world.rank else world.all_reduce_([ds.ones(2, dtype="float32")])
-    world.all_reduce_([ds.from_numpy(np.ones(3 + world.rank, "float32"))])
-
-
-def test_ranks_that_disagree_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEVSHIM_ENGINE", "native")
-    with pytest.raises(ds.RanksDisagreeError, match=r"rank \d on .*float32 \([34],\); rank \d on .*float32 \([34],\)"):
-        ds.launch(unlike, name(), ranks_per_host=2, timeout=60)

@@ -189,6 +189,7 @@ def test_nothing_is_left_if_the_caller_is_killed(tmp_path: Path) -> None:
     assert left(tmp_path / "ranks") == []
 
 
+@pytest.mark.usefixtures("host")
 def test_the_command_says_what_happened(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

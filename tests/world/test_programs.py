@@ -135,15 +135,21 @@ def check(found: list[Any], alone: dict[str, np.ndarray], replicas: int) -> None
         np.testing.assert_allclose(every[0][name], expected, rtol=1e-6, atol=1e-6)
 
 
-def both(framework: str) -> list[list[dict[str, np.ndarray]]]:
-    """Run one program after the other, and return what each returns: the import of a framework takes most of a job."""
-    return [trained(framework, ""), clustered(framework)]
+def both(framework: str, folder: str) -> list[list[dict[str, np.ndarray]]]:
+    """Run one program after the other, and return what each returns: the import of a framework takes most of a job.
+
+    With a folder, also train in it, until the middle.
+    """
+    found = [trained(framework, ""), clustered(framework)]
+    if folder:
+        trained(framework, folder)
+    return found
 
 
 @cache
 def alone() -> list[dict[str, np.ndarray]]:
     """Return what one GPU computes in each program."""
-    ((training, clustering),) = ds.launch(both, framework(), hosts=["host0"], ranks_per_host=1)
+    ((training, clustering),) = ds.launch(both, framework(), "", hosts=["host0"], ranks_per_host=1)
     return [training[0], clustering[0]]
 
 
@@ -154,16 +160,13 @@ def framework() -> str:
 
 @pytest.mark.parametrize(("engine", "cards"), [("", 1), ("portable", 2)])
 def test_all_replicas_are_equal_and_near_to_one_gpu(
-    hosts: SimulatedHosts, engine: str, cards: int, monkeypatch: pytest.MonkeyPatch
+    hosts: SimulatedHosts, engine: str, cards: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    expected = alone()
+    """Four ranks also stop in the middle, and two ranks continue."""
+    expected, name = alone(), framework()
     monkeypatch.setenv("DEVSHIM_ENGINE", engine)
-    results = ds.launch(both, framework(), cards_per_rank=cards)
+    results = ds.launch(both, name, str(tmp_path) if cards == 1 else "", cards_per_rank=cards)
     for number, one in enumerate(expected):
         check([rank[number] for rank in results], one, 4)
-
-
-def test_a_job_continues_with_another_number_of_ranks(hosts: SimulatedHosts, tmp_path: Path) -> None:
-    name = framework()
-    ds.launch(trained, name, str(tmp_path))  # four ranks, which stop in the middle
-    check(ds.launch(trained, name, str(tmp_path), cards_per_rank=2), alone()[0], 4)
+    if cards == 1:
+        check(ds.launch(trained, name, str(tmp_path), cards_per_rank=2), expected[0], 4)

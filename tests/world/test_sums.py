@@ -55,8 +55,10 @@ def job(framework: str) -> list[Any]:
 
 @pytest.mark.parametrize("way", ["", "portable"])
 def test_ranks_of_launch_compute_together(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEVSHIM_ENGINE", way)
     framework = ds.framework().__name__.split(".")[0]
+    if framework == "numpy" and not way:
+        pytest.skip("NumPy has no engine, so that this is the portable way")
+    monkeypatch.setenv("DEVSHIM_ENGINE", way)
     results = ds.launch(job, framework, ranks_per_host=SIZE, simulate=2, timeout=30)
     assert [each[0] for each in results] == list(range(SIZE))
     for _, large, small, step, x, gathered, where, signals in results:
