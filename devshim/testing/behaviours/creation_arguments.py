@@ -23,9 +23,9 @@ NONSENSE: dict[str, Callable[[], object]] = {
     "text as a shape": lambda: ds.empty("22"),  # type: ignore[arg-type]
     "no shape": lambda: ds.full(None, 1),  # type: ignore[arg-type]
     "text as a value": lambda: ds.full(2, "1"),  # type: ignore[arg-type]
-    "a tensor as a value": lambda: ds.full(2, ds.ones(())),  # type: ignore[arg-type]
-    "a tensor as a value of full_like": lambda: ds.full_like(ds.ones(2), ds.ones(())),  # type: ignore[arg-type]
-    "a tensor as a bound": lambda: ds.linspace(0, ds.ones(()), 3),  # type: ignore[arg-type]
+    "a tensor as a value": lambda: ds.full(2, ds.ones(())),
+    "a tensor as a value of full_like": lambda: ds.full_like(ds.ones(2), ds.ones(())),
+    "a tensor as a bound": lambda: ds.linspace(0, ds.ones(()), 3),
     "a step of zero": lambda: ds.arange(0, 3, 0),
     "text as a bound": lambda: ds.arange("3"),  # type: ignore[arg-type]
     "a negative number of values": lambda: ds.linspace(0, 1, -1),

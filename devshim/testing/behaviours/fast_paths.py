@@ -190,11 +190,12 @@ class FastPathTests(SubprocessKit):
     @feature("create")
     def test_a_ledger_that_opens_between_two_batches_is_noticed(self) -> None:
         """Batches in memory are copied fast, each for itself; a loop may open a ledger after any of them."""
-        running = iter(ds.prefetch([{"x": ARRAY + i, "y": [ARRAY]} for i in range(3)], "cpu"))
+        batches: list[Any] = [{"x": ARRAY + i, "y": [ARRAY]} for i in range(3)]
+        running = iter(ds.prefetch(batches, "cpu"))
         first = next(running)
         assert type(first["x"]) is type(ds.from_numpy(ARRAY))
         with ds.transfers() as log:
-            running = iter(ds.prefetch([{"x": ARRAY, "y": [ARRAY]}] * 2, "cpu"))
+            running = iter(ds.prefetch(batches[:2], "cpu"))
             next(running)
         assert [record.bytes for record in log.records] == ([] if self.adapter.has_plain_arrays else [ARRAY.nbytes] * 2)
         np.testing.assert_array_equal(ds.to_numpy(next(running)["y"][0]), ARRAY)

@@ -116,8 +116,13 @@ def _readable(nbytes: int) -> str:
 class _PaddleSimulatedDevices(SimulatedDevices):
     removed_error = RemovedDeviceError
 
-    def new(self, device: Device) -> SimulatedDevice:
+    def new(self, device: Device) -> PaddleSimulatedDevice:
         return PaddleSimulatedDevice(device, self._error_class)
+
+    def __getitem__(self, index: int) -> PaddleSimulatedDevice:
+        found = super().__getitem__(index)
+        assert isinstance(found, PaddleSimulatedDevice)
+        return found
 
 
 SIMULATED = _PaddleSimulatedDevices(FullDeviceError)

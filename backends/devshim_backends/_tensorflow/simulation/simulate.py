@@ -127,7 +127,8 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
     def reserve_exactly(self) -> None:
         """Make no more logical CPUs than there are GPUs, if TensorFlow has not started: others in a cluster see all."""
         if not self.started():
-            _split_cpu(*tf.config.list_physical_devices("CPU"), self.count("gpu"))
+            [cpu] = tf.config.list_physical_devices("CPU")
+            _split_cpu(cpu, self.count("gpu"))
 
 
 def _split_cpu(cpu: Any, gpus: int) -> None:

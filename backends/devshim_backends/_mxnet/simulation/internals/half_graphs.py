@@ -44,7 +44,7 @@ _load = mx.sym.fromjson if IS_2 else mx.sym.load_json
 _patches = Patches()
 
 
-_CachedOp = mx.nd._internal.CachedOp
+_CachedOp: Any = mx.nd._internal.CachedOp
 
 
 class GraphOp(_CachedOp):  # type: ignore[misc]  # MXNet is Any to the type checker

@@ -195,7 +195,7 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
         if not (self._is_timed and end_event._is_timed):
             msg = "Both events must be created with argument 'enable_timing=True'."
             raise ValueError(msg)
-        if self._recorded_at is None or end_event._recorded_at is None:
+        if self._recorded_at is None or end_event._recorded_at is None or self._gpu is None:
             msg = "Both events must be recorded before calculating elapsed time."
             raise ValueError(msg)
         if self._gpu != end_event._gpu:

@@ -121,10 +121,10 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
         is_chosen = requested is None and position == 0
         if requested is None:  # a new group takes over the backend of all ranks
             requested = _NCCL_GROUPS.get(_name(None)) if position else backends.default_backend(device)
-        requested = None if requested is None else str(requested).lower()
-        is_nccl = backends.is_nccl(requested)
-        if is_nccl or is_chosen:
-            served = backends.served_by_gloo(requested)
+        named = None if requested is None else str(requested).lower()
+        is_nccl = backends.is_nccl(named)
+        if named is not None and (is_nccl or is_chosen):
+            served = backends.served_by_gloo(named)
             args = (*args[:position], served, *args[position + 1 :]) if len(args) > position else args
             if len(args) <= position:
                 kwargs["backend"] = served
@@ -133,8 +133,8 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
             kwargs = {name: value for name, value in kwargs.items() if name not in ("device_id", "pg_options")}
         group = real(*args, **kwargs)
         _NCCL_GROUPS.pop(_name(group), None)
-        if is_nccl:
-            _NCCL_GROUPS[_name(group)] = requested
+        if named is not None and is_nccl:
+            _NCCL_GROUPS[_name(group)] = named
         if is_nccl and device is not None and device.type == "cuda":
             distributed.group.WORLD.bound_device_id = device
         return group
