@@ -104,9 +104,10 @@ def _in_its_terms(plan: Any, at: Mapping[int, Any], host: Any, arguments: Sequen
     position = next(n for n, device in at.items() if device == host.device)
     if position in _BY_TYPE:
         return f"Input type ({there}) and {_BY_TYPE[position]} type ({kind}) should be the same"
-    types = f"Input type ({kind}) and weight type ({there}) should be the same"
-    onednn = " or input should be a MKLDNN tensor and weight is a dense tensor"
-    return f"{types}{onednn if _is_for_onednn(arguments) else ''}"
+    if position == 0 and _is_for_onednn(arguments):
+        types = f"Input type ({kind}) and weight type ({there}) should be the same"
+        return f"{types} or input should be a MKLDNN tensor and weight is a dense tensor"
+    return ""
 
 
 def _is_for_onednn(arguments: Sequence[Any]) -> bool:
