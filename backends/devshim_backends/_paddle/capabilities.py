@@ -40,8 +40,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "native_names": (
             "refused: paddle.amp.auto_cast inside a function that is compiled as one program, pinned memory, sparse "
-            "tensors, DLPack, and collectives of several processes (NCCL); paddle.version.nccl() and show() report the "
-            "CPU build; paddle.base.core.CUDAPlace is Paddle's own, and refused"
+            "tensors, DLPack, CUDA graphs, and collectives of several processes (NCCL); paddle.version.nccl() and "
+            "show() report the CPU build; paddle.base.core.CUDAPlace is Paddle's own, and refused"
         ),
         "simulate": (
             "a function that a program imported from Paddle before GPUs were simulated does not refuse tensors on two "
