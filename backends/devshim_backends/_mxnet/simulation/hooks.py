@@ -172,9 +172,8 @@ def _call_checked(function: Any, *args: Any) -> Any:
     dtype = half_operators.FUNCTIONS.get(function)
     if dtype is not None and _is_half_on_gpu([*iter_arrays(args)]):
         has_out = isinstance(args[-1], mx.nd.NDArray) and len(args) == 3
-        inputs, out = (args[:-1], args[-1]) if has_out else (args, None)
-        end = (None,) if has_out else ()
-        return half_operators.compute(lambda wide: _call(function, *wide, *end), dtype, inputs, out)
+        given, out, end = (args[:-1], args[-1], (None,)) if has_out else (args, None, ())
+        return half_operators.compute(lambda wide: _call(function, *wide, *end), dtype, given, out)
     if function in half_graphs.LOOPS and _has_half_on_gpu([*iter_arrays(args)]):
         half_graphs.check_loop(function, args)
     return _call(function, *args)

@@ -15,7 +15,7 @@ from devshim.errors import UnsupportedError
 from devshim.transfers.observers import site
 from devshim_backends._paddle.capabilities import NOT_SIMULATED
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation.memory import SIMULATED
+from devshim_backends._paddle.simulation.memory import SIMULATED, PaddleSimulatedDevice
 from devshim_backends._paddle.simulation.native_names import names, runtime
 
 if TYPE_CHECKING:
@@ -25,17 +25,23 @@ __all__ = ["attributes"]
 
 
 # ---------------------------------------------------------------------- memory
+def _gpu(device_id: int) -> PaddleSimulatedDevice:
+    gpu = SIMULATED[device_id]
+    assert isinstance(gpu, PaddleSimulatedDevice)
+    return gpu
+
+
 def _current_value(stat_type: str, device_id: int) -> int:
     """Return the used bytes; a simulated GPU reserves no more."""
-    return int(SIMULATED[device_id].cuda_bytes()[0])
+    return _gpu(device_id).cuda_bytes()[0]
 
 
 def _peak_value(stat_type: str, device_id: int) -> int:
-    return int(SIMULATED[device_id].cuda_bytes()[1])
+    return _gpu(device_id).cuda_bytes()[1]
 
 
 def _reset_peak_value(stat_type: str, device_id: int) -> None:
-    SIMULATED[device_id].reset_cuda_peak()
+    _gpu(device_id).reset_cuda_peak()
 
 
 def _vmm_compact(device: Any = None) -> int:
