@@ -79,7 +79,6 @@ def install(backend: MxnetTensors) -> None:
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark_checked, _backward_checked
     _LIB.MXNDArrayToDLPack = _export_checked
     set_operators(*operators())
-    half_graphs.uninstall()  # `install` may be called again
     half_graphs.install(backend)
 
 

@@ -42,6 +42,8 @@ _FLOAT16 = 2
 _NODE = re.compile(r"node(\d+)(?:_|$)")
 _load = mx.sym.fromjson if IS_2 else mx.sym.load_json
 _patches = Patches()
+_backend: MxnetTensors | None = None
+"""The backend that has simulated GPUs, while the replacements are installed."""
 
 
 _CachedOp: Any = mx.nd._internal.CachedOp
@@ -214,28 +216,33 @@ def _refuse(operator: str, loop: str) -> None:
 
 # ---------------------------------------------------------------------- installing
 def install(backend: MxnetTensors) -> None:
-    """Replace the class of compiled graphs, and the methods that bind symbols."""
+    """Replace the class of compiled graphs, and the methods that bind symbols, unless they are replaced already."""
+    global _backend
+    if _backend is not None:
+        return
+    _backend = backend
     for name, module in list(sys.modules.items()):
         if name.startswith("mxnet.") and vars(module).get("CachedOp") is _CachedOp and "._ctypes" not in name:
             _patches.replace(module, "CachedOp", GraphOp)
     if not IS_2:
         symbol = mx.sym.Symbol
-        _patches.replace(symbol, "simple_bind", _bind_with_casts(backend, symbol.simple_bind, _dtypes_to_allocate))
-        _patches.replace(symbol, "bind", _bind_with_casts(backend, symbol.bind, _dtypes_of_arrays))
+        _patches.replace(symbol, "simple_bind", _bind_with_casts(symbol.simple_bind, _dtypes_to_allocate))
+        _patches.replace(symbol, "bind", _bind_with_casts(symbol.bind, _dtypes_of_arrays))
 
 
 def uninstall() -> None:
     """Restore them."""
+    global _backend
+    _backend = None
     _patches.undo()
 
 
-def _bind_with_casts(backend: MxnetTensors, bind: Any, find_dtypes: Any) -> Any:
+def _bind_with_casts(bind: Any, find_dtypes: Any) -> Any:
     @wraps(bind)
     def bind_widened(symbol: Any, ctx: Any, *args: Any, **kwargs: Any) -> Any:
-        dtypes = find_dtypes(symbol, *args, **kwargs)
-        if not isinstance(ctx, mx.Context) or backend.from_native(ctx) in (CPU, None) or not dtypes:
-            return bind(symbol, ctx, *args, **kwargs)
-        widened = widen(symbol, dtypes)
+        backend = _backend
+        is_gpu = backend is not None and isinstance(ctx, mx.Context) and backend.from_native(ctx) not in (CPU, None)
+        widened = widen(symbol, find_dtypes(symbol, *args, **kwargs)) if is_gpu else None
         if widened is None:
             return bind(symbol, ctx, *args, **kwargs)
         executor = bind(widened, ctx, *args, **kwargs)
