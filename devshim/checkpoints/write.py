@@ -52,9 +52,10 @@ def write_error(path: str, error: OSError) -> CheckpointError:
 
 
 def _write(target: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> None:
-    folder, mode = os.path.dirname(target), _mode(target)
+    folder = os.path.dirname(target)
     if not os.path.isdir(folder):
         raise paths.missing_folder_error(folder)
+    mode = _mode(target)
     with temporary_folder_for(target) as temporary:
         beside = os.path.join(temporary, "new")
         handle = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600)
