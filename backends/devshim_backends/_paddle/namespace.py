@@ -26,8 +26,8 @@ from devshim_backends._paddle.internals.kernels import (
     in_wider,
     iota,
     name_of,
+    power,
     scalar,
-    whole_power,
 )
 from devshim_backends._paddle.tensors import PaddleTensors
 
@@ -204,16 +204,6 @@ def _remainder(x1: Any, x2: Any) -> Any:
     return paddle.remainder(x1 if x1.shape or not x2.shape else paddle.expand(x1, x2.shape), x2)
 
 
-def _pow(x1: Any, x2: Any, /) -> Any:
-    bits = max(1, abs(x2).bit_length()) if type(x2) is int else 63
-
-    def power(base: Any, exponent: Any) -> Any:
-        is_whole = DT.is_kind(base, "integral")
-        return whole_power(base, exponent, bits) if is_whole else paddle.pow(base, exponent)
-
-    return with_promotion(DT, scalar, cast, power)(x1, x2)
-
-
 SAME = {
     **{name: in_wider(getattr(paddle, name), same=False) for name in _FLOATS},
     **{name: getattr(paddle, name) for name in ("conj", "imag", "logical_not")},
@@ -249,7 +239,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **extensions.FUNCTIONS,
     **{name: with_promotion(DT, scalar, cast, fn) for name, fn in PROMOTED.items() if fn is not None},
-    "pow": _pow,
+    "pow": power,
     **{name: _reduction(name, _extreme(name)) for name in ("max", "min")},
     "_mean": _reduction("mean", paddle.mean),
     **{name: _accumulation(name, getattr(paddle, name)) for name in ("sum", "prod")},

@@ -23,6 +23,7 @@ from devshim_backends._tensorflow import extensions
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
 from devshim_backends._tensorflow.internals import ordering
 from devshim_backends._tensorflow.internals.axes import index_of, reduced_axes
+from devshim_backends._tensorflow.internals.unsigned import unsigned_power
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,23 +58,6 @@ SAME = {
 """Functions of one tensor that are the same in TensorFlow."""
 
 
-def _widen_unsigned(*xs: Any) -> list[Any]:
-    """Return unsigned integers in a dtype that has all operators."""
-    return [tf.cast(x, tf.int64) for x in xs]
-
-
-def _unsigned_power(base: Any, exponent: Any) -> Any:
-    """Return powers of unsigned integers, for which TensorFlow has no kernel, computed as int64.
-
-    Exponents of uint64 from 2**63 would be negative. Bit 62 replaces bit 63: for odd bases, neither changes the low 64
-    bits of the power, and for even ones each makes them zero.
-    """
-    number, count = _widen_unsigned(base, exponent)
-    if base.dtype == tf.uint64:
-        count = tf.where(count < 0, tf.bitwise.bitwise_or(count + tf.int64.min, tf.constant(1 << 62, tf.int64)), count)
-    return tf.cast(tf.pow(number, count), base.dtype)
-
-
 PROMOTED = {
     **{name: getattr(tf, name) for name in ("add", "subtract", "multiply", "maximum", "minimum", "equal")},
     **{name: getattr(tf, name) for name in ("not_equal", "less", "less_equal", "greater", "greater_equal")},
@@ -86,7 +70,7 @@ PROMOTED = {
     "floor_divide": tf.math.floordiv,
     "logical_xor": lambda a, b, /: tf.math.logical_xor(_truth(a), _truth(b)),
     "nextafter": tf.math.nextafter,
-    "pow": lambda a, b, /: _unsigned_power(a, b) if a.dtype.is_unsigned else tf.pow(a, b),
+    "pow": lambda a, b, /: unsigned_power(a, b) if a.dtype.is_unsigned else tf.pow(a, b),
     "remainder": tf.math.floormod,
     "bitwise_and": lambda a, b, /: (tf.logical_and if a.dtype == tf.bool else tf.bitwise.bitwise_and)(a, b),
     "bitwise_or": lambda a, b, /: (tf.logical_or if a.dtype == tf.bool else tf.bitwise.bitwise_or)(a, b),

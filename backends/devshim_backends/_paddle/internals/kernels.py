@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 from devshim_backends._array_api.dtypes import Dtypes
+from devshim_backends._array_api.elementwise import with_promotion
 from devshim_backends._paddle.creation import DTYPE_NAMES, PADDLE_DTYPES
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def in_wider(fn: Callable[..., Any], same: bool = True, dtypes: Mapping[str, str
     return compute
 
 
-def whole_power(base: Any, exponent: Any, bits: int) -> Any:
+def _whole_power(base: Any, exponent: Any, bits: int) -> Any:
     """Return powers of integers that wrap as products do; PaddlePaddle (3.3) computes them in float64.
 
     A negative exponent gives 0 for all bases but 1 and -1.
@@ -85,3 +86,14 @@ def whole_power(base: Any, exponent: Any, bits: int) -> Any:
         bit = paddle.bitwise_and(count, paddle.full_like(count, 1 << i)) != 0
         found = found * (paddle.cast(bit, "int64") * (square - 1) + 1)
     return paddle.cast(found, name)
+
+
+def power(x1: Any, x2: Any, /) -> Any:
+    """Return powers of two tensors or numbers."""
+    bits = max(1, abs(x2).bit_length()) if type(x2) is int else 63
+
+    def compute(base: Any, exponent: Any) -> Any:
+        is_whole = DT.is_kind(base, "integral")
+        return _whole_power(base, exponent, bits) if is_whole else paddle.pow(base, exponent)
+
+    return with_promotion(DT, scalar, cast, compute)(x1, x2)
