@@ -124,11 +124,13 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
             )
         _split_cpu(cpu, max(_RESERVED, gpus))
 
-    def reserve_exactly(self) -> None:
-        """Make no more logical CPUs than there are GPUs, if TensorFlow has not started: others in a cluster see all."""
-        if not self.started():
+    def reserve_exactly(self) -> bool:
+        """Make no more logical CPUs than there are GPUs, since others in a cluster see all; False after the start."""
+        started = self.started()
+        if not started:
             [cpu] = tf.config.list_physical_devices("CPU")
             _split_cpu(cpu, self.count("gpu"))
+        return not started
 
 
 def _split_cpu(cpu: Any, gpus: int) -> None:

@@ -117,10 +117,12 @@ def refuse_second_cpu(name: str) -> None:
 
 
 def _missing_device_error(name: str, count: int) -> MissingDeviceError:
-    known = ", ".join(f"/GPU:{index}" for index in range(count)) or "none"
+    process = "" if is_of_this_process(name) else CLUSTER.process_of(_read(name)[2])
+    known = [f"{process}/GPU:{index}" for index in range(count)]
     return MissingDeviceError(
-        f"TensorFlow has no device {name!r}, and would compute on the CPU; the simulated GPUs are: {known}",
-        f'with tf.device("/GPU:{count - 1}"):' if count else 'with tf.device("/CPU:0"):',
+        f"TensorFlow has no device {name!r}, and would compute on the CPU; "
+        f"the simulated GPUs are: {', '.join(known) or 'none'}",
+        f'with tf.device("{known[-1] if known else f"{process}/CPU:0"}"):',
     )
 
 

@@ -1,7 +1,7 @@
 """The processes of a cluster, each with simulated GPUs, and their names for devices.
 
-A process that joins a cluster changes the names of its own devices, from ``/job:localhost/replica:0/task:0`` to those of
-its task, and TensorFlow lists the devices of other processes, too (`tf.config.experimental_connect_to_cluster`,
+A process that joins a cluster changes the names of its own devices, from ``/job:localhost/replica:0/task:0`` to those
+of its task, and TensorFlow lists the devices of other processes, too (`tf.config.experimental_connect_to_cluster`,
 `tf.distribute.ParameterServerStrategy`). In those, ``CPU:1`` is ``GPU:0`` as well: they run under ``devshim run``, or
 are a `tf.distribute.Server` of this process, which gets a logical CPU for each simulated GPU.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
 __all__ = ["CLUSTER", "install"]
+
 
 class _Cluster:
     """The processes that TensorFlow knows.
@@ -78,9 +79,10 @@ def _wrap_list(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _wrap_join(original: Callable[..., None], backend: TensorflowSimulation) -> Callable[..., None]:
-    def join(self: Any, *args: Any, **kwargs: Any) -> None:
-        backend.reserve_exactly()
-        original(self, *args, **kwargs)
+    def join(self: Any, server_def: Any, *args: Any, **kwargs: Any) -> None:
+        if server_def and backend.reserve_exactly():
+            server_def.default_session_config.device_count["CPU"] = 1 + backend.count("gpu")
+        original(self, server_def, *args, **kwargs)
 
     return join
 
@@ -89,8 +91,8 @@ def _wrap_server(original: Callable[..., Any], backend: TensorflowSimulation) ->
     def make(*args: Any, **kwargs: Any) -> Any:
         server = original(*args, **kwargs)
         counts = server.default_session_config.device_count
-        gpus = backend.count("gpu")
-        counts["CPU"] = 1 + min(gpus, counts["GPU"] if "GPU" in counts else gpus)
+        gpus = backend.physical_gpus  # hidden ones too: `tf.config` changes the context of the process alone
+        counts["CPU"] = 1 + min(gpus, counts.get("GPU", gpus))
         return server
 
     return make

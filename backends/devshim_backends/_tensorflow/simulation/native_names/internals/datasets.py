@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import prefetching_ops
 from tensorflow.python.data.ops import multi_device_iterator_ops
+from tensorflow.python.distribute import device_util
 
 from devshim_backends._tensorflow.simulation.native_names.internals.clusters import CLUSTER
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name, native_text
@@ -35,7 +36,8 @@ def _logical(device: Any) -> Any:
     text = native_text(device)
     if text is None:
         return device
-    full = tf.DeviceSpec.from_string(CLUSTER.here)
+    scope = tf.DeviceSpec.from_string(device_util.current() or "")  # in a cluster, it may be of another process
+    full = scope if scope.job else tf.DeviceSpec.from_string(CLUSTER.here)
     return full.make_merged_spec(tf.DeviceSpec.from_string(logical_name(text))).to_string()
 
 
