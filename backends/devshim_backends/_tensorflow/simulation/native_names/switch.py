@@ -8,6 +8,7 @@ from devshim.simulation.patching import Patches
 from devshim_backends._tensorflow.simulation.native_names import devices, distributed, libraries, names, operators
 from devshim_backends._tensorflow.simulation.native_names.internals import (
     builds,
+    capsules,
     channels_first,
     clusters,
     datasets,
@@ -34,6 +35,7 @@ def install(backend: TensorflowSimulation) -> None:
             policies,
             datasets,
             builds,
+            capsules,
             libraries,
             channels_first,
             distributed,
