@@ -21,7 +21,6 @@ from devshim.errors import (
     JoinedError,
     OutOfMemoryError,
     SimulationError,
-    UnsupportedError,
     messages,
 )
 
@@ -34,7 +33,6 @@ __all__ = [
     "FAILURES",
     "FullDeviceError",
     "MissingDeviceError",
-    "MissingKernelError",
     "MixedDevicesError",
     "RemovedDeviceError",
     "full_device_error",
@@ -92,13 +90,6 @@ class MissingDeviceError(JoinedError, DeviceNotFoundError, tf.errors.InvalidArgu
 
     def __init__(self, *args: Any) -> None:
         _init_both(self, tf.errors.InvalidArgumentError, args)
-
-
-class MissingKernelError(JoinedError, UnsupportedError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is Any
-    """The error for an operator that has kernels only for real GPUs."""
-
-    def __init__(self, *args: Any) -> None:
-        _init_both(self, tf.errors.NotFoundError, args)
 
 
 def _init_both(error: Any, theirs: Any, args: tuple[Any, ...]) -> None:
