@@ -7,60 +7,73 @@
 * A call of a ``tf.function`` with variables on a GPU runs on their device; TensorFlow places each operator of it.
 * `policies` decides which tensors may be copied.
 
-``tf.debugging.set_log_device_placement`` would log the names of logical CPUs, so the log is written here.
+``tf.debugging.set_log_device_placement`` would log the names of logical CPUs, so `operator_log` writes it.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.eager import context
 
+from devshim.simulation.patching import Patches
 from devshim_backends._tensorflow.internals.locations import EAGER, RAW_DEVICE, keep_alive
-from devshim_backends._tensorflow.simulation import device_rules, hooks
+from devshim_backends._tensorflow.simulation import device_rules, hooks, workarounds
 from devshim_backends._tensorflow.simulation.memory import VARIABLES
 from devshim_backends._tensorflow.simulation.native_names.internals.clusters import CLUSTER
 from devshim_backends._tensorflow.simulation.native_names.internals.host_operators import leaves_scope, runs_on_host
+from devshim_backends._tensorflow.simulation.native_names.internals.operator_log import OperatorLog
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devshim.simulation.patching import Patches
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["install"]
+__all__ = ["install", "uninstall"]
 
 _FUNCTIONS = ("__inference_", "__forward_", "__backward_", "PartitionedCall", "StatefulPartitionedCall")
 _FUNCTION_BYTES = tuple(name.encode() for name in _FUNCTIONS)
 
 _backend: TensorflowSimulation
-_logged = False
+_log: OperatorLog | None = None
+_of_log = Patches()
 
 
 def install(patches: Patches, backend: TensorflowSimulation) -> None:
     """Run operators without a scope on the first GPU."""
-    global _backend, _logged
-    _backend, _logged = backend, False
+    global _backend, _log
+    _backend, _log = backend, None
     patches.replace(hooks, "_FAST", _wrap_fast(hooks._FAST))
     patches.replace(hooks, "_EXECUTE", _wrap_slow(hooks._EXECUTE))
     patches.replace(hooks, "_CANCELABLE", _wrap_slow(hooks._CANCELABLE))
     patches.replace(hooks, "_CONSTANT", _wrap_constant(hooks._CONSTANT))
     patches.replace(hooks, "_GRADIENT", _wrap_gradient(hooks._GRADIENT))
-    patches.replace(context.Context, "log_device_placement", property(lambda owner: _logged, _log))
+    patches.replace(context.Context, "log_device_placement", property(lambda owner: _log is not None, _set_log))
 
 
-def _log(owner: Any, enable: bool) -> None:
-    global _logged
-    _logged = bool(enable)
+def _set_log(owner: Any, enable: bool) -> None:
+    global _log
+    _of_log.undo()
+    _log = OperatorLog() if enable else None
+    if enable:  # these do not call `hooks._FAST`
+        for name in workarounds.ON_VARIABLES:
+            _of_log.replace_item(hooks._SPECIAL, name, _wrap_on_variable(hooks._SPECIAL[name]))
 
 
-def _print_devices(op: Any, result: Any) -> None:
-    first = result[0] if isinstance(result, list) and result else result
-    if isinstance(first, EAGER):
-        name = op.decode() if isinstance(op, bytes) else op
-        print(f"Executing op {name} in device {first.device}", file=sys.stderr)
+def _wrap_on_variable(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run(args: tuple[Any, ...]) -> Any:
+        result, log = original(args), _log
+        if log is not None:
+            log.write(args[1], args[3:], result, "")
+        return result
+
+    return run
+
+
+def uninstall() -> None:
+    """Stop the log."""
+    _of_log.undo()
 
 
 # ---------------------------------------------------------------------------------------------------- without a scope
@@ -106,8 +119,9 @@ def _wrap_fast(original: Callable[..., Any]) -> Callable[..., Any]:
                 local.device_name = ""
             if args[1] == "Fill":  # tf.zeros and others: no line chose the device
                 result._devshim_anywhere = True
-        if _logged:
-            _print_devices(args[1], result)
+        log = _log
+        if log is not None:
+            log.write(args[1], args[3:], result, scope or default)
         return result
 
     return run
@@ -119,8 +133,9 @@ def _wrap_slow(original: Callable[..., Any]) -> Callable[..., Any]:
         if leaves_scope(_backend, op, inputs, device):
             device = ""
         result = original(handle, device, op, inputs, *args)
-        if _logged:
-            _print_devices(op, result)
+        log = _log
+        if log is not None:
+            log.write(op, inputs, result, device)
         return result
 
     return run
@@ -129,15 +144,19 @@ def _wrap_slow(original: Callable[..., Any]) -> Callable[..., Any]:
 def _wrap_constant(original: Callable[..., Any]) -> Callable[..., Any]:
     def create(value: Any, ctx: Any, dtype: Any = None) -> Any:
         if ctx.device_name or isinstance(value, EAGER) or device_rules.is_operand(3) or not _backend.count("gpu"):
-            return original(value, ctx, dtype)
-        local = ctx._thread_local_data
-        try:
-            ctx.ensure_initialized()
-            local.device_name = CLUSTER.first
             result = original(value, ctx, dtype)
-        finally:
-            local.device_name = ""
-        result._devshim_anywhere = True
+        else:
+            local = ctx._thread_local_data
+            try:
+                ctx.ensure_initialized()
+                local.device_name = CLUSTER.first
+                result = original(value, ctx, dtype)
+            finally:
+                local.device_name = ""
+            result._devshim_anywhere = True
+        log = _log
+        if log is not None:
+            log.write_constant(value, result, ctx.device_name or _default_device("_EagerConst", ()))
         return result
 
     return create

@@ -51,5 +51,6 @@ def install(backend: TensorflowSimulation) -> None:
 def uninstall() -> None:
     """Restore every attribute of TensorFlow, and the lists of its context."""
     devices.uninstall()
+    operators.uninstall()
     _patches.undo()
     policies.uninstall()
