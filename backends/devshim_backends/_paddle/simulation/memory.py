@@ -119,11 +119,6 @@ class _PaddleSimulatedDevices(SimulatedDevices):
     def new(self, device: Device) -> PaddleSimulatedDevice:
         return PaddleSimulatedDevice(device, self._error_class)
 
-    def __getitem__(self, index: int) -> PaddleSimulatedDevice:
-        found = super().__getitem__(index)
-        assert isinstance(found, PaddleSimulatedDevice)
-        return found
-
 
 SIMULATED = _PaddleSimulatedDevices(FullDeviceError)
 """The GPUs simulated so far."""
