@@ -51,7 +51,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "native_names": (
             "XLA compiles for the CPU, even the branch for CUDA that jax.lax.platform_dependent takes; Pallas kernels "
-            "without interpret=True, calls of functions exported only for CUDA, and jax_cuda_visible_devices raise"
+            "without interpret=True, and calls of functions exported only for CUDA, raise"
         ),
         "trace_gradient": (
             "jax.jit drops the arguments on which no result depends, and runs on JAX's default device if none is left: "

@@ -30,6 +30,7 @@ from devshim.errors import DeviceNotFoundError, UnsupportedError, messages
 from devshim.registry import missing_devices
 from devshim_backends._jax import real_gpus
 from devshim_backends._jax.capabilities import GAPS, LIMITS
+from devshim_backends._jax.internals import layout
 from devshim_backends._jax.internals.clients import computes_on_cpu, cpu_devices, local_devices, started, true_id
 from devshim_backends._keras.traversal import is_variable
 
@@ -114,7 +115,7 @@ class JaxDevices(Backend):
             return host_device()
         simulated = self.simulated and device.kind == "gpu"
         name = real_gpus.jax_name(real_gpus.platform()) if device.kind == "gpu" else device.kind
-        natives = cpu_devices()[1 : self.simulated + 1] if simulated else local_devices(name)
+        natives = layout.simulated_gpus(self.simulated) if simulated else local_devices(name)
         if device.index >= len(natives):
             raise missing_devices.not_found_error(self, device)
         return natives[device.index]
@@ -125,8 +126,8 @@ class JaxDevices(Backend):
         if not isinstance(native, jax.Device):
             return None
         if computes_on_cpu(native):
-            index = _index_in(cpu_devices(), native)
-            return Device("gpu", index - 1) if 1 <= index <= self.simulated_or_removed else CPU
+            index = _index_in(cpu_devices(), native) - layout.host_count()
+            return Device("gpu", index) if 0 <= index < self.simulated_or_removed else CPU
         kind = ALIASES.get(native.platform.lower())
         return None if kind is None else Device(kind, _index_in(jax.local_devices(backend=native.platform), native))
 

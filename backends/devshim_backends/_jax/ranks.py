@@ -65,7 +65,8 @@ class JaxRankEngine(RankEngine):
     }
 
     def __init__(self, place: Place, rendezvous: Rendezvous) -> None:
-        first = [next(d for d in jax.devices("cpu") if d.process_index == rank) for rank in range(place.size)]
+        natives = clients.devices_of_all_processes()
+        first = [next(d for d in natives if d.process_index == rank) for rank in range(place.size)]
         mesh = Mesh(np.array(first), ("rank",))
         self._place, self._mine = place, first[place.rank]
         self._cut = NamedSharding(mesh, PartitionSpec("rank"))
@@ -132,8 +133,8 @@ class JaxRanks(RanksBackend):
             rendezvous.close()
             msg = f"JAX cannot start together with the other ranks: {why}"
             raise AlreadyStartedError(msg, "call ds.world() after ds.use and before the first JAX array")
-        wanted = len(clients.cpu_devices()) if clients.started() else 0
-        if wanted:
+        had_started = clients.started()
+        if had_started:
             self._stop_devices()  # type: ignore[attr-defined]  # the backend's
         address, port = engine_address(place)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -147,11 +148,11 @@ class JaxRanks(RanksBackend):
             initialization_timeout=max(1, int(collective_timeout(place))),
             **_OPTIONS,
         )
-        if wanted:
-            self._start_devices(wanted)  # type: ignore[attr-defined]  # the backend's
+        if had_started:
+            self._start_devices(self.simulated)  # type: ignore[attr-defined]  # the backend's
             devices.DEVICES.clear()
             if self.simulated:  # type: ignore[attr-defined]  # the backend's
-                self._count_on_devices()  # type: ignore[attr-defined]  # the backend's
+                self.count_on_devices()  # type: ignore[attr-defined]  # the backend's
         return JaxRankEngine(place, rendezvous)
 
     def _why_not(self, insists: bool) -> str:

@@ -748,6 +748,34 @@ def test_simulating_late_works_or_says_what_to_move(in_fresh_process):
     assert printed == "refused 0\ngpu:1"
 
 
+@pytest.mark.parametrize("asked", ["flag", "setting"])
+def test_cpu_devices_that_the_program_asks_for_stay_the_host(in_fresh_process, asked):
+    """Trap: cpu:1 and cpu:2 of a program with three CPU devices had become simulated GPUs."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=3"} if asked == "flag" else {}
+    printed = in_fresh_process(
+        ("" if flags else "jax.config.update('jax_num_cpu_devices', 3)\n")
+        + "ds.simulate(gpus=1)\nds.simulate(gpus=2)\nnatives = jax.devices('cpu')\n"
+        "print(*map(ds.device, natives), natives.index(ds.gpu(1).native()))\n"
+        "with ds.simulate(gpus=2, native_names=True):\n    print([each.id for each in jax.devices('cpu')])\n"
+        "x = jax.device_put(jnp.ones(2), natives[2])\n"
+        "print(ds.device_of(x), ds.device_of(ds.place(x, 'gpu:1')))\n"
+        "try:\n    ds.place(x, 'gpu:1') + x\n"
+        "except ds.DeviceMismatchError as error:\n    print('gpu:1 (sim' in str(error), 'on cpu' in str(error))\n",
+        **flags,
+    )
+    assert printed.splitlines() == ["cpu cpu cpu gpu:0 gpu:1 4", "[0, 1, 2]", "cpu gpu:1", "True True"]
+
+
+def test_jax_starts_again_with_devices_for_the_gpus(in_fresh_process):
+    """A program may clear the backends of JAX; the setting with which JAX starts again is then devshim's."""
+    printed = in_fresh_process(
+        "import jax.extend\nds.simulate(gpus=2)\njax.extend.backend.clear_backends()\n"
+        "print(ds.device_of(ds.ones(2, device='gpu:1')), len(jax.devices()))\n"
+        "ds.simulate(gpus=3)\nprint(ds.gpu(2).native(), len(jax.devices()))\n"
+    )
+    assert printed.splitlines() == ["gpu:1 3", "cpu:3 4"]
+
+
 def test_an_array_outlives_its_simulated_gpu():
     """Trap: without the simulation, JAX's cpu:2 would be taken for the host, with whose arrays it cannot be mixed."""
     with ds.simulate(gpus=2):

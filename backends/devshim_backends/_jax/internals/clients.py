@@ -45,6 +45,7 @@ def started() -> bool:
 
 _kept_client: Any = None
 _true_devices, _true_live_arrays = xla_client.Client.local_devices, xla_client.Client.live_arrays
+_true_devices_of_all = xla_client.Client.devices
 true_id: Any = xla_client.Device.id.fget
 """JAX's own attributes, which `simulation.native_names` replaces for the program."""
 
@@ -63,7 +64,18 @@ def kept_client() -> Any | None:
 def cpu_devices() -> list[Any]:
     """Return JAX's CPU devices: the host, and those that simulate GPUs. Starts JAX."""
     client = _kept_client  # read once, because another thread may switch native names
-    return local_devices("cpu") if client is None else list(_true_devices(client))
+    if client is None:
+        natives = local_devices("cpu")
+        client = kept_client()  # with native names, the start keeps the client
+        if client is None:
+            return natives
+    return list(_true_devices(client))
+
+
+def devices_of_all_processes() -> list[Any]:
+    """Return JAX's CPU devices in all processes of a job. Starts JAX."""
+    natives = cpu_devices()
+    return list(_true_devices_of_all(natives[0].client)) if natives else []
 
 
 def live_arrays(client: Any) -> list[Any]:

@@ -57,9 +57,19 @@ _all_simulated: JaxSimulatedDevices | None = None
 
 
 def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDevice]) -> None:
-    """Install the hooks, which count and check what is made on simulated GPUs. The mapping's keys are JAX devices."""
+    """Install the hooks, which count and check what is made on simulated GPUs. The mapping's keys are JAX devices.
+
+    If they are installed, only the devices change: native names and guards may have replaced functions over them.
+    """
     global _simulated, _all_simulated
+    were_installed = _all_simulated is not None
     _simulated, _all_simulated = by_native, simulated
+    if not were_installed:
+        _replace_functions()
+    fast_path.watch(True)  # those decided before count nothing, or would refuse nothing from now on
+
+
+def _replace_functions() -> None:
     pjit._get_fastpath_data = _recording_fastpath
     pxla.ExecuteReplicated.__call__ = _recording_execute
     dispatch.device_put_p.def_impl(_recording_put_impl)
@@ -67,13 +77,12 @@ def install(simulated: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDev
     pxla.batched_device_put = _recording_put_parts
     mismatch.install()
     ArrayImpl.__dlpack__ = _export_copy
-    fast_path.watch(True)  # those decided before count nothing, or would refuse nothing from now on
 
 
 def uninstall() -> None:
     """Uninstall the hooks."""
-    global _simulated
-    _simulated = {}
+    global _simulated, _all_simulated
+    _simulated, _all_simulated = {}, None
     ArrayImpl.__dlpack__ = native_export
     mismatch.uninstall()
     pxla.batched_device_put = _put_parts

@@ -1,5 +1,7 @@
 """Simulated GPUs for JAX: JAX's own CPU devices. ``cpu:0`` is the host, ``cpu:1`` to ``cpu:N`` are the GPUs.
 
+If the program asks for several CPU devices, all of them are the host, and the GPUs come after them: `layout`.
+
 Each has real data in its own memory. JAX refuses to mix arrays of different devices, and runs compiled code on the
 device of its arguments. `memory` counts the bytes, and `hooks` lets JAX's operators run out of memory; the error is a
 JAX error and a devshim error. The number of devices can change while no array is on them.
@@ -8,8 +10,6 @@ JAX error and a devshim error. The number of devices can change while no array i
 from __future__ import annotations
 
 import gc
-import os
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,16 +21,13 @@ from devshim.errors import JoinedError, OutOfMemoryError, SimulationError, messa
 from devshim_backends._jax import devices, real_gpus
 from devshim_backends._jax.buffers import JaxError
 from devshim_backends._jax.dlpack import JaxDlpack
-from devshim_backends._jax.internals import clients
+from devshim_backends._jax.internals import clients, layout
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.simulation import memory as memory_module
 from devshim_backends._jax.simulation.memory import JaxSimulatedDevices
 
-_FLAG = "--xla_force_host_platform_device_count"
-"""The number of GPUs that devshim provides immediately if JAX cannot change the number later."""
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from devshim.devices.device import Device
     from devshim.simulation.memory import Fault
@@ -64,7 +61,7 @@ class JaxSimulation(JaxDlpack, Backend):
         if gpus and real:
             raise messages.real_gpus_present(self, real)
         if gpus:
-            self._ensure_cpu_devices(gpus + 1)
+            self._ensure_cpu_devices(gpus)
         self.simulated = gpus
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
@@ -72,7 +69,7 @@ class JaxSimulation(JaxDlpack, Backend):
 
     def forget_removed_devices(self) -> None:
         devices.DEVICES.clear()  # a JAX device that was the host may be a simulated GPU now, or the other way round
-        self._count_on_devices()
+        self.count_on_devices()
         if self.native_names:
             self._names().refresh(self)
 
@@ -91,10 +88,23 @@ class JaxSimulation(JaxDlpack, Backend):
 
         return switch
 
-    def _count_on_devices(self) -> None:
+    def find_plugins(self) -> None:
+        """Let JAX find its plug-ins, before native names replace what they register."""
+        with _starting_only_the_cpu(True):
+            xla_bridge._discover_and_register_pjrt_plugins()
+
+    def start_cpu(self, factory: Callable[[], Any], gpus: Sequence[int]) -> Any:
+        """Return a new CPU client of JAX, from JAX's factory, with devices for these of the simulated GPUs."""
+        with layout.starting(gpus):
+            client = factory()
+        layout.meet()
+        self.simulated = self.simulated_or_removed = len(gpus)
+        return client
+
+    def count_on_devices(self) -> None:
         """Count the arrays on JAX's current devices for the simulated GPUs."""
         labelled = self.simulated_or_removed  # arrays on devices that were taken away are still counted, and refused
-        natives = clients.cpu_devices()[1 : labelled + 1] if labelled else ()
+        natives = layout.simulated_gpus(labelled) if labelled and not self._starts_later() else []
         by_native = {native: SIMULATED[i] for i, native in enumerate(natives)}
         if labelled:
             hooks.install(SIMULATED, by_native)
@@ -102,30 +112,30 @@ class JaxSimulation(JaxDlpack, Backend):
             hooks.uninstall()
         memory_module.start_counting(by_native)
 
-    def _ensure_cpu_devices(self, wanted: int) -> None:
-        """Ensure that JAX has at least this many CPU devices, including the host."""
-        if not clients.started():
-            self._start_cpu_devices(wanted)
-        elif len(clients.cpu_devices()) < wanted:
-            self._restart(wanted)
-        have = len(clients.cpu_devices())
-        if have < wanted:
-            msg = f"it has started with {have} CPU device{'' if have == 1 else 's'}"
-            raise self._too_late(msg)
+    def _starts_later(self) -> bool:
+        """Return True if JAX will start at the program's first question: with native names, what it asks for counts."""
+        return self.native_names_requested and not clients.started()
 
-    def _start_cpu_devices(self, wanted: int) -> None:
-        """Start JAX with at least this many CPU devices."""
-        with _starting_only_the_cpu(self.native_names_requested):
-            jax.config.update("jax_num_cpu_devices", max(wanted, _requested_cpu_devices()))
+    def _ensure_cpu_devices(self, gpus: int) -> None:
+        """Ensure that JAX has, or will have when it starts, devices for this many simulated GPUs."""
+        if not clients.started():
+            if not self._starts_later():
+                self._start_cpu_devices(gpus)
+        elif len(layout.simulated_gpus(gpus)) < gpus:
+            self._restart(gpus)
+
+    def _start_cpu_devices(self, gpus: int) -> None:
+        """Start JAX with devices for this many simulated GPUs."""
+        with _starting_only_the_cpu(self.native_names_requested), layout.starting(range(gpus), lasting=True):
             _client()
 
-    def _restart(self, wanted: int) -> None:
+    def _restart(self, gpus: int) -> None:
         """Start JAX's devices again, which is only safe while no array is on the old ones."""
         if distributed.global_state.client is not None:
             msg = "it has started its devices together with the other ranks of the job"
             raise self._too_late(msg)
         self._stop_devices()
-        self._start_devices(wanted)
+        self._start_devices(gpus)
 
     def _stop_devices(self) -> None:
         """Let JAX drop its devices, unless arrays are on them."""
@@ -137,6 +147,7 @@ class JaxSimulation(JaxDlpack, Backend):
         if self.native_names:
             self._names().uninstall()
         clear_backends()
+        layout.forget()
 
     def _why_devices_stay(self) -> str:
         """Return why JAX cannot start its devices again, after they have started; empty if it can."""
@@ -144,11 +155,12 @@ class JaxSimulation(JaxDlpack, Backend):
         held = sum(x.committed for x in clients.live_arrays(_client()))
         return f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them" if held else ""
 
-    def _start_devices(self, wanted: int) -> None:
-        """Start JAX with new devices after `_stop_devices`."""
-        self._start_cpu_devices(wanted)
+    def _start_devices(self, gpus: int) -> None:
+        """Start JAX with new devices after `_stop_devices`; with native names, it starts at the next question."""
         if self.native_names:
             self._names().install(self)
+        else:
+            self._start_cpu_devices(gpus)
 
     def _too_late(self, why: str) -> Exception:
         return messages.simulated_too_late(
@@ -178,10 +190,3 @@ def _starting_only_the_cpu(native_names: bool) -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_platforms", chosen)
-
-
-def _requested_cpu_devices() -> int:
-    """Return the number of CPU devices that the user requested."""
-    found = re.search(_FLAG + r"=([0-9]+)", os.environ.get("XLA_FLAGS", ""))
-    by_flag = int(found.group(1)) if found else 1
-    return max(by_flag, int(jax.config.jax_num_cpu_devices))

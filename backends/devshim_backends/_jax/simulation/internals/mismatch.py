@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jax._src import pjit, stages
 
 from devshim.errors import DeviceMismatchError
+from devshim_backends._jax.internals import layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,13 +73,14 @@ def _in_own_names(text: str, devices: list[str]) -> str:
 
 
 def _names(ids: Iterable[int], platform: str) -> str:
-    """Return devshim's names of devices.
+    """Return devshim's names of devices, and JAX's for GPUs of other processes.
 
-    Simulated GPUs are JAX's CPU devices from 1 on, unless they have the name of a real GPU, whose number begins at 0.
+    Simulated GPUs are JAX's CPU devices after those of the host, unless they have the name of a real GPU.
     """
-    indices = [index - (platform == "CPU") for index in ids]
-    names = [f"gpu:{index}" if index >= 0 else "cpu" for index in indices]
-    simulated = " (simulated)" if max(indices) >= 0 else ""
+    natives = enumerate(layout.simulated_gpus())
+    names_of_gpus = {native.id: f"gpu:{index}" for index, native in natives if native.platform.upper() == platform}
+    names = [names_of_gpus.get(each, "cpu" if platform == "CPU" else f"cuda:{each}") for each in ids]
+    simulated = " (simulated)" if set(names) != {"cpu"} else ""
     if len(names) == 1:
         return names[0] + simulated
     return f"a mesh of {', '.join(names[:-1])} and {names[-1]}{simulated}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from devshim_backends._jax.internals.clients import live_arrays
 from devshim_backends._jax.simulation.native_names import devices
 
@@ -31,20 +33,30 @@ class GpuClient:
         return f"<simulated GPU client, {self.device_count()} devices>"
 
     def devices(self) -> list[Any]:
-        """Return the simulated GPUs."""
+        """Return the simulated GPUs of all processes of the job."""
+        return devices.shown_of_all_processes()
+
+    _get_all_devices = devices
+
+    def local_devices(self) -> list[Any]:
+        """Return the simulated GPUs of this process."""
         return devices.shown()
 
-    local_devices = _get_all_devices = devices
-
     def device_count(self) -> int:
-        """Return the number of simulated GPUs."""
-        return len(devices.shown())
+        """Return the number of simulated GPUs of all processes of the job."""
+        return len(self.devices())
 
-    local_device_count = device_count
+    def local_device_count(self) -> int:
+        """Return the number of simulated GPUs of this process."""
+        return len(self.local_devices())
 
     def device_from_local_hardware_id(self, index: int) -> Any:
-        """Return the simulated GPU with an index."""
-        return devices.shown()[index]
+        """Return the simulated GPU to which the driver gives a number."""
+        found = next((native for native in self.local_devices() if native.local_hardware_id == index), None)
+        if found is None:
+            msg = f"INVALID_ARGUMENT: No matching device found for local_device_id {index}"
+            raise jax.errors.JaxRuntimeError(msg)
+        return found
 
     def live_arrays(self) -> list[Any]:
         """Return the arrays that are on simulated GPUs."""

@@ -12,7 +12,7 @@ from jax._src.lib import xla_client
 
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
-from devshim_backends._jax.internals import clients
+from devshim_backends._jax.internals import clients, layout
 from devshim_backends._jax.simulation.internals.fast_path import clear_fast_paths
 from devshim_backends._jax.simulation.native_names import devices, tensors
 from devshim_backends._jax.simulation.native_names.internals import platforms
@@ -30,17 +30,17 @@ _PRIORITY = 200
 
 
 def install(backend: JaxBackend) -> None:
-    """Let JAX's names for GPUs mean the simulated GPUs of this backend."""
-    client = backend.cpu_client()
-    clients.keep_client(client)
+    """Let JAX's names for GPUs mean the simulated GPUs of this backend; JAX does not start because of it."""
+    clients.keep_client(backend.cpu_client() if clients.started() else None)
+    backend.find_plugins()
     try:
-        _show(backend)
         devices.install(_patches, backend)
         tensors.install(_patches)
-        _install_client(client)
+        _install_client()
         platforms.install(_patches)
         _replace(compiler, "get_compile_options", _with_true_ids(compiler.get_compile_options))
-        _install_factories(client)
+        _install_factories(backend)
+        refresh(backend)
     except BaseException:
         uninstall()
         raise
@@ -48,24 +48,33 @@ def install(backend: JaxBackend) -> None:
 
 
 def uninstall() -> None:
-    """Give JAX's names for GPUs back to JAX."""
+    """Give JAX's names for GPUs back to JAX, which continues with its CPU if that has started."""
+    client = clients.kept_client()
     with xla_bridge._backend_lock:
         _patches.undo()
+        if client is not None and not xla_bridge._backends:
+            xla_bridge._backends["cpu"] = xla_bridge._default_backend = client
     tensors.uninstall()
     platforms.uninstall()
-    devices.show([], 0)
+    devices.show([], (0, 0))
     clients.keep_client(None)
     _forget()
 
 
 def refresh(backend: JaxBackend) -> None:
     """Use the number of simulated GPUs that the backend has now."""
-    _show(backend)
+    if clients.kept_client() is not None:
+        _show(backend)
     xla_bridge.local_devices.cache_clear()
 
 
 def _show(backend: JaxBackend) -> None:
-    devices.show(clients.cpu_devices()[1 : backend.simulated_or_removed + 1], backend.simulated)
+    devices.show(
+        layout.simulated_gpus(),
+        (backend.simulated_or_removed, backend.simulated),
+        layout.ordinals(),
+        layout.gpus_of_processes(),
+    )
 
 
 def _forget() -> None:
@@ -95,13 +104,15 @@ def _with_true_ids(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # ---------------------------------------------------------------------- backends
-def _install_factories(client: Any) -> None:
-    """Make JAX start its backends again, with a CPU that is only the host, and with the simulated GPUs."""
+def _install_factories(backend: JaxBackend) -> None:
+    """Make JAX start its backends at the next question, with a CPU that is only the host, and with simulated GPUs."""
     factories = xla_bridge._backend_factories
+    own = factories["cpu"].factory
+    was_started = xla_bridge.backends_are_initialized
     with xla_bridge._backend_lock:
         for name, priority, factory in (
-            ("cpu", 0, lambda: client),
-            (_PLATFORM, _PRIORITY, lambda: _gpu_client(client)),
+            ("cpu", 0, lambda: _started_client(backend, own)),
+            (_PLATFORM, _PRIORITY, lambda: _gpu_client(_started_client(backend, own))),
         ):
             new = xla_bridge.BackendRegistration(factory, priority, fail_quietly=False)
             _patches.replace_item(factories, name, new)
@@ -109,44 +120,71 @@ def _install_factories(client: Any) -> None:
         _replace(xla_bridge, "_backends", {})
         _replace(xla_bridge, "_backend_errors", {})
         _replace(xla_bridge, "_default_backend", None)
+        _replace(
+            xla_bridge, "backends_are_initialized", lambda: clients.kept_client() is not None or bool(was_started())
+        )
+
+
+def _started_client(backend: JaxBackend, factory: Callable[[], Any]) -> Any:
+    """Return the CPU client, which starts at the first call. JAX holds its lock meanwhile."""
+    client = clients.kept_client()
+    if client is None:
+        everything = range(backend.simulated)
+        client = backend.start_cpu(factory, [gpu for gpu in everything if _is_visible(gpu)] or everything)
+        clients.keep_client(client)
+        _show(backend)
+        backend.count_on_devices()
+    return client
+
+
+def _is_visible(gpu: int) -> bool:
+    """Return True if ``jax_cuda_visible_devices``, or ``jax.distributed.initialize``, lets JAX use a GPU."""
+    visible = str(xla_bridge.CUDA_VISIBLE_DEVICES.value)
+    return visible == "all" or str(gpu) in map(str.strip, visible.split(","))
 
 
 def _gpu_client(client: Any) -> GpuClient:
-    visible = xla_bridge.CUDA_VISIBLE_DEVICES.value
-    if visible != "all":
-        msg = f"jax_cuda_visible_devices={visible!r} does not choose simulated GPUs"
-        raise UnsupportedError(msg, f"set the environment variable CUDA_VISIBLE_DEVICES={visible}")
+    seen = [_is_visible(gpu) for gpu in layout.ordinals()]
+    if not any(seen):
+        msg = "INTERNAL: no supported devices found for platform CUDA"
+        raise jax.errors.JaxRuntimeError(msg)
+    if not all(seen):
+        visible = xla_bridge.CUDA_VISIBLE_DEVICES.value
+        msg = f"jax_cuda_visible_devices={visible!r} came after JAX had started all simulated GPUs"
+        raise UnsupportedError(
+            msg, f"set it at the top of the program, or set the environment variable CUDA_VISIBLE_DEVICES={visible}"
+        )
     return GpuClient(client)
 
 
-def _install_client(client: Any) -> None:
+def _install_client() -> None:
     """Let the CPU client of JAX list the host only."""
     cls = xla_client.Client
-    _install_listing(client, "devices")
-    _install_listing(client, "local_devices")
+    _install_listing("devices")
+    _install_listing("local_devices")
     for count, listing in (("device_count", "devices"), ("local_device_count", "local_devices")):
-        _replace(cls, count, _wrap_count(client, listing, getattr(cls, count)))
+        _replace(cls, count, _wrap_count(listing, getattr(cls, count)))
     live = cls.live_arrays
 
     def live_arrays(self: Any) -> list[Any]:
         found = live(self)
-        return devices.arrays(found, gpus=False) if self is client else list(found)
+        return devices.arrays(found, gpus=False) if self is clients.kept_client() else list(found)
 
     _replace(cls, "live_arrays", live_arrays)
 
 
-def _install_listing(client: Any, name: str) -> None:
+def _install_listing(name: str) -> None:
     original = getattr(xla_client.Client, name)
 
     def list_devices(self: Any) -> list[Any]:
         found = original(self)
-        return [each for each in found if not devices.is_gpu(each)] if self is client else list(found)
+        return [each for each in found if devices.is_host(each)] if self is clients.kept_client() else list(found)
 
     _replace(xla_client.Client, name, list_devices)
 
 
-def _wrap_count(client: Any, name: str, original: Callable[[Any], int]) -> Callable[[Any], int]:
+def _wrap_count(name: str, original: Callable[[Any], int]) -> Callable[[Any], int]:
     def count(self: Any) -> int:
-        return len(getattr(self, name)()) if self is client else original(self)
+        return len(getattr(self, name)()) if self is clients.kept_client() else original(self)
 
     return count
