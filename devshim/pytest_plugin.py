@@ -19,7 +19,7 @@ import pytest
 from devshim import use
 from devshim.devices.device import Device
 from devshim.errors import BackendNotFoundError
-from devshim.registry import current, discovery
+from devshim.registry import current, discovery, simulation_request
 from devshim.simulation.simulate import simulate
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SimulatedGpus(list[Device]):
         names = self._native_names if native_names is None else native_names
         handle = simulate(gpus, memory, faults=faults, like=like, native_names=names, async_copies=async_copies)
         self._first = self._first or handle
-        self[:] = [Device("gpu", i) for i in range(handle.gpus)]
+        self[:] = [Device("gpu", i) for i in range(simulation_request.simulated_gpus())]
         return self
 
     def restore(self) -> None:

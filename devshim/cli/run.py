@@ -59,13 +59,15 @@ def main(
     environment["DEVSHIM_SIMULATE_ASYNC_COPIES"] = handle.async_copies
     environment["DEVSHIM_SIMULATE_NATIVE_NAMES"] = "1" if handle.native_names else "0"
     shown = simulation_request.visible_count(handle.gpus) if handle.native_names else handle.gpus
-    environment["DEVSHIM_SIMULATE_GPUS"] = str(shown)
+    all_hidden = handle.gpus > shown == 0
+    environment["DEVSHIM_SIMULATE_GPUS"] = str(handle.gpus if all_hidden else shown)
     environment["DEVSHIM_SIMULATE_LIKE"] = handle.like
     environment.pop(simulation_request.EMPTY_HIDES, None)
-    if handle.gpus and _may_have_real_gpus():
-        environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs are never shown together with real ones
+    if handle.gpus and _may_have_real_gpus():  # simulated GPUs are never shown together with real ones
+        environment["CUDA_VISIBLE_DEVICES"] = "-1" if all_hidden else ""  # a number may be that of a real GPU
     elif handle.gpus:
-        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        if not all_hidden:
+            environment.pop("CUDA_VISIBLE_DEVICES", None)
         environment[simulation_request.EMPTY_HIDES] = "1"
     if handle.memory is not None:
         environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
@@ -98,7 +100,7 @@ def _simulate(gpus: Any, native_names: bool | None, **options: Any) -> Any:
 
 def _description(gpus: int, memory: int | None, like: str) -> str:
     if not gpus:
-        return "no GPUs are simulated"
+        return "no GPU is visible, simulated or real"
     each = "" if memory is None else f" of {size(memory)}"
     named = "" if like == "cuda" else f" like {like}"
     cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}{named}{each}"

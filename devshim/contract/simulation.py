@@ -38,7 +38,7 @@ class SimulationBackend:
     native_names: bool = False
     """True if the framework's own names for GPUs mean the simulated GPUs; set by `ds.simulate`."""
     native_names_requested: bool = False
-    """True if native names are about to be switched on; set by `ds.simulate` before it calls `simulate`."""
+    """True if native names are on or about to be; set by `ds.simulate` before it calls `simulate`."""
     operators_follow_tensors: bool = True
     """True if operators compute on the device of their tensors if no scope is open; False: on a default device."""
     simulation_refused: DevshimError | None = None
@@ -49,10 +49,16 @@ class SimulationBackend:
         None  # the simulated GPUs' memory and faults; None before the first simulation
     )
 
+    @property
+    def is_simulating(self) -> bool:
+        """True while the simulation has to be installed: also for removed GPUs, and for hidden ones' native names."""
+        return bool(self.simulated_or_removed or self.native_names_requested)
+
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         """Show this many simulated GPUs of this many bytes each from now on (0: none), with these faults.
 
         Sets `simulated`, and begins `simulated_devices`, in which every allocation on a simulated GPU is recorded.
+        With no GPUs and `native_names_requested`, all simulated GPUs are hidden: native names are switched on for none.
 
         Raises:
             SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
@@ -66,7 +72,8 @@ class SimulationBackend:
     def set_native_names(self, named: bool) -> None:
         """Let the framework's own names for GPUs mean the simulated GPUs from now on, or stop that.
 
-        Called while `simulated` GPUs are shown, and never twice with the same value. With False, every attribute of the
+        Called while `simulated` GPUs are shown, or all are hidden, which is a build for CUDA on a machine that shows no
+        GPU; never called twice with the same value. With False, every attribute of the
         framework is again what it was; `devshim.simulation.patching.Patches` restores them.
         """
         raise capabilities.unsupported_error(self, "native_names")  # type: ignore[arg-type]

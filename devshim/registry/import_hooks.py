@@ -84,7 +84,7 @@ def _simulated_import_context(name: str) -> AbstractContextManager[None]:
     """Return a context with the further needs of a framework's import for simulated GPUs; most have none."""
     make_context = getattr(load_hooks(name), "simulated_import_context", None)
     found: AbstractContextManager[None] = (
-        nullcontext() if make_context is None or not simulation_request.simulated_gpus() else make_context()
+        nullcontext() if make_context is None or not simulation_request.is_requested() else make_context()
     )
     return found
 
@@ -96,7 +96,7 @@ def _load_simulating_adapter(name: str) -> None:
         load_adapter is not None
         and target is not None
         and target.partition(":")[0] not in sys.modules
-        and simulation_request.simulated_gpus()
+        and simulation_request.is_requested()
     ):
         load_adapter(name)
 

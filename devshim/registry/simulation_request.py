@@ -17,21 +17,25 @@ if TYPE_CHECKING:
 
     Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...], str, bool, str]
     """The number of GPUs, the bytes of each (None: no limit), their faults, the platform that they imitate, whether the
-    framework's own names for GPUs mean them, and when a copy to the host that does not block arrives."""
+    framework's own names for GPUs mean them, and when a copy to the host that does not block arrives. If the names are
+    on and there are no GPUs, all of them are hidden."""
 
 __all__ = [
     "EMPTY_HIDES",
     "full_request",
+    "is_requested",
     "is_simulated",
     "notify_switched",
     "on_switch",
     "read_async_copies",
+    "read_native_names",
     "read_switch",
     "simulated_gpus",
     "uuid",
     "visible_count",
     "visible_indices",
     "visible_request",
+    "why_hidden",
 ]
 
 EMPTY_HIDES = "_DEVSHIM_EMPTY_HIDES"
@@ -62,6 +66,24 @@ def visible_request() -> Request:
     """Return the request for the GPUs that CUDA_VISIBLE_DEVICES does not hide."""
     request = full_request()
     return (visible_count(request[0]), *request[1:]) if request[4] else request
+
+
+def is_requested() -> bool:
+    """Return True if simulated GPUs were requested, also if all of them are hidden under native names."""
+    request = visible_request()
+    return bool(request[0] or request[4])
+
+
+def why_hidden() -> str:
+    """Return why the process sees none of the simulated GPUs that it has requested; empty if it sees one."""
+    gpus, names = visible_request()[0], visible_request()[4]
+    if gpus or not names:
+        return ""
+    hidden = full_request()[0]
+    if not hidden:
+        return "ds.set_visible_devices([]) hides all simulated GPUs"
+    all_of_them = "the simulated GPU" if hidden == 1 else f"all {hidden} simulated GPUs"
+    return f"CUDA_VISIBLE_DEVICES={environ.get('CUDA_VISIBLE_DEVICES', '')[:40]!r} hides {all_of_them}"
 
 
 def visible_count(gpus: int) -> int:
@@ -115,7 +137,7 @@ def full_request() -> Request:
         from devshim.devices.platforms import read_like
 
         read_like(like, count, "DEVSHIM_SIMULATE_LIKE")
-    names = read_switch(environ.get(_NATIVE_NAMES) or "0", _NATIVE_NAMES)
+    names = read_switch(environ.get(_NATIVE_NAMES) or "0", _NATIVE_NAMES) and count > 0
     arrival = read_async_copies(environ.get("DEVSHIM_SIMULATE_ASYNC_COPIES") or "immediate", _ASYNC_COPIES)
     return (count, read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), (), like, names, arrival)
 
@@ -133,6 +155,24 @@ def read_async_copies(given: object, name: str = "async_copies") -> str:
         msg = f"{name} is {show(given)}, and it must be 'immediate' or 'late'"
         raise ArgumentError(msg, f"set {name}=late" if name == _ASYNC_COPIES else "ds.simulate(2, async_copies='late')")
     return str(given)
+
+
+def read_native_names(given: object, like: str) -> bool:
+    """Return True if native names were asked for, of simulated GPUs that imitate a platform.
+
+    Raises:
+        ArgumentError: It is not True or False, or the platform is not CUDA.
+    """
+    if isinstance(given, bool) and (like == "cuda" or not given):
+        return given
+    from devshim.errors import ArgumentError
+    from devshim.errors.formatting import show
+
+    if not isinstance(given, bool):
+        msg = f"native_names is {show(given)}, and it must be True or False"
+        raise ArgumentError(msg, "pass native_names=True for programs that are written for real GPUs")
+    msg = f"native_names=True is for programs that are written for CUDA, and like is {like!r}"
+    raise ArgumentError(msg, "leave out like=, or native_names=True")
 
 
 def read_switch(text: str, name: str) -> bool:

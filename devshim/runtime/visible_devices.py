@@ -33,7 +33,7 @@ def show(wanted: list[int]) -> None:
     global _before
     call = f"ds.set_visible_devices({wanted})"
     concerned = _require_unused(call)
-    if simulation_request.simulated_gpus():
+    if simulation_request.is_requested():
         _show_simulated(wanted, call)
         return
     was = {name: os.environ.get(name) for name in _VARIABLES}
@@ -68,7 +68,7 @@ def _require_unused(call: str) -> list[Backend]:
     """Return the backends of this process; raise `AlreadyStartedError` if one of them has used its GPUs."""
     concerned = registry.imported_backends()
     for backend in concerned:
-        if backend.simulated:
+        if backend.simulated or backend.native_names:
             used = [gpu.device for gpu in backend.simulated_devices or () if gpu.info().peak]
             if used:
                 msg = (
@@ -100,7 +100,7 @@ def _explain_line(variable: str, value: str) -> None:
 def _show_simulated(wanted: list[int], call: str) -> None:
     global _simulated
     have = simulation_request.simulated_gpus()
-    _check(wanted, have, call, f"devshim simulates {have}")
+    _check(wanted, have, call, simulation_request.why_hidden() or f"devshim simulates {have}")
     _explain_line("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
     simulate.keep_first(len(wanted))
     earlier = _simulated

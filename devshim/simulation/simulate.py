@@ -18,7 +18,7 @@ from devshim.errors import ArgumentError, SimulationError, UnsupportedError, mes
 from devshim.errors.formatting import show
 from devshim.registry import argument_hints, discovery, import_hooks, registry, simulation_request, tracing
 from devshim.registry import current as current_module
-from devshim.registry.simulation_request import read_async_copies
+from devshim.registry.simulation_request import read_async_copies, read_native_names
 from devshim.transfers import observing
 
 TYPE_CHECKING: bool = False
@@ -126,8 +126,8 @@ def simulate(
     before = simulation_request.full_request()
     count = read_count(gpus)
     platform = like if like == "cuda" else read_like(like, count)
-    names, arrival = _read_names(native_names, platform), read_async_copies(async_copies)
-    request = (count, read_limit(memory), _read_faults(faults), platform, names, arrival)
+    names, arrival = read_native_names(native_names, platform), read_async_copies(async_copies)
+    request = (count, read_limit(memory), _read_faults(faults), platform, names and count > 0, arrival)
     _switch(request)
     return Simulation(request, before)
 
@@ -140,7 +140,7 @@ def keep_first(gpus: int) -> None:
 def apply_request(backend: Backend) -> None:
     """Give a backend that is being loaded the simulated GPUs that this process requested."""
     request = simulation_request.visible_request()
-    if request[0] == 0:
+    if not (request[0] or request[4]):
         return
     try:
         _apply(backend, request)
@@ -161,7 +161,8 @@ def _switch_all(request: Request) -> None:
     name, gpus = current_module.chosen_name(), request[0]
     if gpus and name is not None:
         _refuse_gap(name, request)
-    if request[4]:
+    names = request[4]
+    if names:
         gpus = simulation_request.visible_count(gpus)
     concerned = registry.imported_backends()
     changed: list[tuple[Backend, Request]] = []
@@ -170,8 +171,9 @@ def _switch_all(request: Request) -> None:
     try:
         for backend in concerned:
             backend.simulation_refused = None
-            was = (backend.simulated, *before[1:])
-            if (backend.simulated_or_removed or gpus) and _offer(backend, (gpus, *request[1:]), backend.name == name):
+            was = (backend.simulated, *before[1:4], backend.native_names, before[5])
+            is_concerned = backend.simulated_or_removed or backend.native_names or gpus or names
+            if is_concerned and _offer(backend, (gpus, *request[1:]), backend.name == name):
                 changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):
@@ -180,7 +182,7 @@ def _switch_all(request: Request) -> None:
             backend.simulation_refused = refusal
         raise
     simulation_request.asked = request
-    _simulate_nvml(bool(request[4] and request[0]))
+    _simulate_nvml(names)
     _watch_copies(bool(request[2]))
     for each in discovery.BUILTIN:
         # A framework imported later, by any import statement, gets its GPUs before it starts.
@@ -217,7 +219,7 @@ def _offer(backend: Backend, request: Request, current: bool) -> bool:
 def _apply(backend: Backend, request: Request) -> None:
     if "simulate" in backend.gaps:
         raise capabilities.unsupported_error(backend, "simulate")
-    if request[0] and not backend.simulated and (real := backend.count("gpu")):
+    if (request[0] or request[4]) and not backend.simulated and (real := backend.count("gpu")):
         raise messages.real_gpus_present(backend, real)
     if request[0] > backend.most_simulated_gpus:
         raise messages.too_many_gpus(backend, request[0])
@@ -229,11 +231,15 @@ def _set(backend: Backend, request: Request) -> None:
     from devshim.simulation import removed_gpus
 
     gpus, memory, faults, like, names, async_copies = request
-    named = bool(names and gpus and "native_names" not in backend.gaps)
-    if backend.native_names and not named:
-        _name_gpus(backend, False)
+    named = names and "native_names" not in backend.gaps
+    if backend.native_names and not (named and bool(gpus) == bool(backend.simulated)):
+        _name_gpus(backend, False)  # and on again below, if GPUs that were hidden are shown, or the other way round
     backend.native_names_requested = named
-    removed_gpus.switch(backend, gpus, memory, faults)
+    try:
+        removed_gpus.switch(backend, gpus, memory, faults)
+    except BaseException:
+        backend.native_names_requested = backend.native_names
+        raise
     _imitate(backend, like if gpus else "cuda")
     if backend.simulated_devices is not None:
         backend.simulated_devices.async_copies = async_copies if gpus else "immediate"
@@ -241,7 +247,8 @@ def _set(backend: Backend, request: Request) -> None:
         _name_gpus(backend, True)
     logging = modules.get("logging")
     if logging is not None:
-        state = f"{_description(gpus, memory, faults, like)}, computed on the CPU" if gpus else "no more simulated GPUs"
+        without = "no GPUs, because all simulated ones are hidden" if names else "no more simulated GPUs"
+        state = f"{_description(gpus, memory, faults, like)}, computed on the CPU" if gpus else without
         logging.getLogger("devshim").info("%s shows %s", backend.title, state)
     simulation_request.notify_switched(backend)
 
@@ -273,16 +280,6 @@ def _refuse_gap(name: str, request: Request) -> None:
     for feature in needed:
         if needed[feature] and feature in declared:
             raise capabilities.unsupported_error(registry.load(name), feature)
-
-
-def _read_names(native_names: object, like: str) -> bool:
-    if not isinstance(native_names, bool):
-        msg = f"native_names is {show(native_names)}, and it must be True or False"
-        raise ArgumentError(msg, "pass native_names=True for programs that are written for real GPUs")
-    if native_names and like != "cuda":
-        msg = f"native_names=True is for programs that are written for CUDA, and like is {like!r}"
-        raise ArgumentError(msg, "leave out like=, or native_names=True")
-    return native_names
 
 
 def _read_faults(faults: object) -> tuple[Fault, ...]:

@@ -144,6 +144,23 @@ def test_cuda_visible_devices_hides_simulated_gpus(run: Run, visible: str, names
     done = run("run", "--gpus", "4", names, "-c", code, CUDA_VISIBLE_DEVICES=visible)
     assert done.stdout == f"{count}\n", done.stderr
     assert (f"(CUDA_VISIBLE_DEVICES hides {4 - count})" in done.stderr) == (count < 4)
+    assert done.stderr.startswith("devshim: no GPU is visible, simulated or real (" if not count else "devshim: ")
+
+
+@pytest.mark.parametrize("visible", ["-1", "9", "0,0", "GPU-0"])
+def test_a_program_can_show_itself_gpus_that_were_hidden(run: Run, visible: str) -> None:
+    """It reads the value that it was given, unless real GPUs have to be hidden; its processes inherit the value."""
+    code = """
+import os, subprocess, sys
+child = "import devshim as ds; ds.use('numpy'); print(ds.device_count(), ds.try_gpu(), flush=True)"
+print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+subprocess.run([sys.executable, "-c", child])
+subprocess.run([sys.executable, "-c", child], env={**os.environ, "CUDA_VISIBLE_DEVICES": "1,0"})
+exec(child)
+"""
+    done = run("run", "--gpus=2", "--native-names", "-c", code.strip(), CUDA_VISIBLE_DEVICES=visible)
+    given = visible if HIDING == "None\n" else "-1"
+    assert done.stdout == f"{given}\n0 cpu\n2 gpu:0\n0 cpu\n", done.stderr
 
 
 def test_a_program_can_hide_gpus_from_itself_and_its_children(run: Run) -> None:

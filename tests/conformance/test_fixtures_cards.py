@@ -134,6 +134,25 @@ def test_cards_are_simulated_from_the_start_and_for_those_tests_alone(project: A
     done.assert_outcomes(passed=3)
 
 
+@pytest.mark.parametrize("fixtures", ["simulated_gpus", "devshim_backend, simulated_gpus"])
+def test_a_variable_that_hides_all_gpus_does_so_with_native_names(
+    project: Any, monkeypatch: pytest.MonkeyPatch, fixtures: str
+) -> None:
+    """In this process, and in the separate process of the tests of one backend."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    source = f"""
+    @pytest.fixture(autouse=True)
+    def numpy():
+        with ds.using("numpy"):
+            yield
+
+    def test_gpus({fixtures}):
+        assert len(simulated_gpus) == ds.device_count() == GPUS
+    """
+    for option, gpus in (("--devshim-native-names", 0), ("--tb=short", 2)):
+        project(source.replace("GPUS", str(gpus)), NUMPY, option).assert_outcomes(passed=1)
+
+
 COST = """
 import sys
 import pytest, pytest_timeout

@@ -105,6 +105,13 @@ def simulate_once(way: str, native: bool) -> None:
         train("cuda:1" if native else ds.gpu(1).native("torch"))
         ds.simulate(0)
         return
+    if way == "hidden":
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        with ds.simulate(2, native_names=True):
+            train("cpu")
+            torch.set_default_device("cuda")
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        return
     with suppress(KeyError), ds.simulate(2, native_names=native):
         if way == "nested":
             with ds.simulate(3, native_names=not native):
@@ -121,7 +128,7 @@ def main(native: bool) -> None:
     ds.use("torch")
     train(ds.cpu().native())  # fills PyTorch's own caches
     before, first = attributes(), state()
-    for way in ("with", "nested", "error", "call"):
+    for way in ("with", "nested", "error", "call", "hidden"):
         simulate_once(way, native)
         after = attributes()
         changed = {key for key, value in before.items() if key not in after or after[key] is not value}

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim.errors import DeviceMismatchError, JoinedError, OutOfMemoryError, SimulationError
+from devshim.errors import (
+    DeviceMismatchError,
+    DeviceNotFoundError,
+    JoinedError,
+    OutOfMemoryError,
+    SimulationError,
+)
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -15,6 +21,7 @@ __all__ = [
     "EventsOfTwoDevicesError",
     "ForkedProcessError",
     "FullDeviceError",
+    "HiddenDevicesError",
     "MissingDeviceError",
     "RemovedDeviceError",
 ]
@@ -70,6 +77,10 @@ class MissingDeviceError(JoinedError, SimulationError, _Accelerator):  # type: i
 
 class EventsOfTwoDevicesError(JoinedError, DeviceMismatchError, _Accelerator):  # type: ignore[misc]
     """Error for the time between events of two simulated GPUs; with native names, the text begins like CUDA's."""
+
+
+class HiddenDevicesError(JoinedError, DeviceNotFoundError, RuntimeError):
+    """Error for the use of CUDA while all simulated GPUs are hidden; with native names only."""
 
 
 class ForkedProcessError(JoinedError, SimulationError, _Accelerator):  # type: ignore[misc]

@@ -153,6 +153,25 @@ class NativeNameTests(Kit):
 
     @feature("native_names")
     @hook("native_gpus")
+    def test_hidden_gpus_leave_their_names(self, named: NativeGpus) -> None:
+        """While ``CUDA_VISIBLE_DEVICES`` hides all GPUs, the framework counts none, and the host still computes."""
+        x = named.ones(1)
+        with ds.simulate(2, native_names=True), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+            ds.simulate(2, native_names=True)
+            assert self.adapter.native_names
+            assert named.count() == ds.device_count() == 0
+            assert ds.device_of(self.tensor() + self.tensor()) is ds.cpu()
+            with pytest.raises(ds.SimulationError, match="gpu:1 was removed"):
+                x + x
+            with pytest.raises(ds.DeviceNotFoundError, match="'-1' hides all 2 simulated GPUs"):
+                ds.place(self.tensor(), "gpu")
+        assert named.count() == 2
+        assert named.name(x) == named.names[1]
+        assert ds.device_of(named.ones(1)) is ds.gpu(1)
+
+    @feature("native_names")
+    @hook("native_gpus")
     def test_without_native_names_nothing_is_left(self, other_device: Device) -> None:
         """After the block, every function, class and method of the framework is the one from before."""
         if not self.adapter.simulated:

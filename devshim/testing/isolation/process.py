@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
-from devshim.registry import processes
+from devshim.registry import processes, simulation_request
 from devshim.testing.isolation import protocol
 
 if TYPE_CHECKING:
@@ -49,12 +49,16 @@ class IsolationGroup:
     def __str__(self) -> str:
         return f"{self.backend} with simulated GPUs" if self.simulated else self.backend
 
-    def environment(self, gpus: int) -> dict[str, str]:
-        """Return the environment variables of the process, with this many simulated GPUs."""
+    def environment(self, gpus: int, *, native_names: bool = False) -> dict[str, str]:
+        """Return the environment variables of the process, with this many simulated GPUs.
+
+        With native names, the process hides them if the variable does so here.
+        """
         found = {**os.environ, "DEVSHIM_BACKEND": self.backend}
         if self.simulated:
             # Set from the start: Paddle and TensorFlow must know it before they are imported or started.
-            found |= {"DEVSHIM_SIMULATE_GPUS": str(gpus), "CUDA_VISIBLE_DEVICES": ""}
+            all_hidden = native_names and not simulation_request.visible_count(gpus)
+            found |= {"DEVSHIM_SIMULATE_GPUS": str(gpus), "CUDA_VISIBLE_DEVICES": "-1" if all_hidden else ""}
         return found
 
 
@@ -96,7 +100,7 @@ class Process:
                 stdout=self._output,
                 stderr=self._output,
                 cwd=config.invocation_params.dir,
-                env=group.environment(gpus),
+                env=group.environment(gpus, native_names=config.getoption("devshim_native_names")),
                 pass_fds=[its.fileno()],
             )
         invoked = config.invocation_params

@@ -404,6 +404,43 @@ def test_cuda_visible_devices_hides_gpus_with_native_names(
     assert ds.device_count() == 0
 
 
+@pytest.mark.parametrize(("visible", "hidden"), [("-1", "all 2 simulated GPUs"), ("7", "all 2 simulated GPUs")])
+def test_the_error_of_a_hidden_gpu_names_the_variable(
+    visible: str, hidden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ds.use("numpy")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with ds.simulate(2, native_names=True):
+        assert (ds.device_count(), ds.try_gpu(), ds.devices()) == (0, ds.cpu(), [ds.cpu()])
+        for use in (lambda: ds.require("gpu"), lambda: ds.ones(1, device=ds.gpu(0))):
+            with pytest.raises(ds.DeviceNotFoundError, match=f"CUDA_VISIBLE_DEVICES='{visible}' hides {hidden}"):
+                use()
+        with pytest.raises(ds.DeviceNotFoundError, match=f"0 are visible: CUDA_VISIBLE_DEVICES='{visible}' hides"):
+            ds.set_visible_devices([0])
+    with ds.simulate(1), pytest.raises(ds.DeviceNotFoundError, match="devshim simulates 1"):
+        ds.require("gpu:1")
+
+
+def test_visible_devices_hide_all_gpus_with_native_names() -> None:
+    ds.use("numpy")
+    with ds.simulate(2, native_names=True):
+        ds.set_visible_devices([])
+        with pytest.raises(ds.DeviceNotFoundError, match=r"ds.set_visible_devices\(\[\]\) hides all simulated GPUs"):
+            ds.require("gpu")
+        ds.set_visible_devices(None)
+        assert ds.device_count() == 2
+
+
+def test_no_gpus_have_no_native_names() -> None:
+    """Zero GPUs switch simulation off: only GPUs that are hidden leave their names."""
+    ds.use("numpy")
+    with ds.simulate(0, native_names=True) as simulation:
+        assert not simulation.native_names
+        assert not simulation_request.is_requested()
+        with pytest.raises(ds.DeviceNotFoundError, match="run `devshim doctor` to see why"):
+            ds.require("gpu")
+
+
 def test_native_names_are_those_of_cuda() -> None:
     ds.use("numpy")
     with pytest.raises(ds.ArgumentError, match="like is 'mps'"):

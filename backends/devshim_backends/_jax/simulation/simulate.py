@@ -58,7 +58,8 @@ class JaxSimulation(JaxDlpack, Backend):
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         real = 0 if self.simulated else self.count("gpu")
-        if gpus and real:
+        is_on = gpus or self.native_names_requested
+        if is_on and real:
             raise messages.real_gpus_present(self, real)
         if gpus:
             self._ensure_cpu_devices(gpus)

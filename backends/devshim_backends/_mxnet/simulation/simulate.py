@@ -63,10 +63,10 @@ class MxnetSimulation(MxnetTensors):
     out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        if gpus and HAS_CUDA and not self.simulated and (real := self.count("gpu")):
+        if (gpus or self.native_names_requested) and HAS_CUDA and not self.simulated and (real := self.count("gpu")):
             raise messages.real_gpus_present(self, real)
         with _LOCK:
-            if gpus:
+            if gpus or self.native_names_requested:
                 storage.check()
                 self.simulated_devices = SIMULATED
             SIMULATED.begin(gpus, None)  # existing arrays already count, and are not refused
@@ -81,11 +81,11 @@ class MxnetSimulation(MxnetTensors):
     def _label_devices(self) -> None:
         """Count ``cpu(1)`` and the following CPUs of MXNet, `simulated_or_removed` in number, as GPUs."""
         self._devices = {}
-        if self.simulated_or_removed:
+        if self.is_simulating:
             hooks.install(self)
             parameter_errors.install(self)
         memory_module.begin(SIMULATED, self.simulated, self.simulated_or_removed)
-        if not self.simulated_or_removed:
+        if not self.is_simulating:
             hooks.uninstall()
             parameter_errors.uninstall()
 

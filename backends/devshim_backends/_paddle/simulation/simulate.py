@@ -45,7 +45,7 @@ class PaddleSimulation(Backend):
     out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        if gpus and plugin.library() is None:
+        if (gpus or self.native_names_requested) and plugin.library() is None:
             self._load()
         if plugin.library() is None:
             return
@@ -56,7 +56,7 @@ class PaddleSimulation(Backend):
         self.forget_removed_devices()
 
     def forget_removed_devices(self) -> None:
-        if self.simulated_or_removed:  # the wrappers also refuse tensors on GPUs that were removed
+        if self.is_simulating:  # the wrappers also refuse tensors on GPUs that were removed
             hooks.install()
         else:
             hooks.uninstall()

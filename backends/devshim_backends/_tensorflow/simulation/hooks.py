@@ -85,7 +85,7 @@ def start(backend: TensorflowLocations) -> None:
     begin_epoch()
     for (owner, name), wrapper in zip(_ENTRIES, _WRAPPERS, strict=True):
         setattr(owner, name, wrapper)
-    workarounds.run_operators_directly(backend, True)
+    workarounds.run_operators_directly(backend, backend.simulated > 0)
     _SIMULATED_BY_NAME.clear()
 
 

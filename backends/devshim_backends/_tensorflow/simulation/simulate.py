@@ -45,6 +45,8 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
     physical_gpus: int = 0
     """The number of GPUs before a program hides or divides some with ``tf.config`` (see `native_names`)."""
 
+    _is_installed: bool = False
+    """True while the hooks are installed: also for native names while all GPUs are hidden."""
     _request: tuple[int | None, Sequence[Fault]] = (None, ())
     program_policy: Any = None
     """TensorFlow's device policy from before GPUs were simulated."""
@@ -54,22 +56,23 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowLocations):
         return device_rules.DataScope(scope) if self.simulated and not self.tracing() else scope
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        before, now = self._is_installed, bool(gpus) or self.native_names_requested
+        if now and not self.simulated and (real := self.count("gpu")):
+            raise messages.real_gpus_present(self, real)
         if gpus:
-            if not self.simulated and (real := self.count("gpu")):
-                raise messages.real_gpus_present(self, real)
             self._reserve(gpus)
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
-        before, self.simulated = self.simulated, gpus
+        self.simulated, self._is_installed = gpus, now
         self.physical_gpus, self.gpus_hidden, self._request = gpus, False, (memory, faults)
         DEVICE_BY_NAME.clear()  # a logical CPU's name now means another device
         for cached in (context.context().ones_rank_cache(), context.context().zeros_cache()):
             cached.flush()  # shapes and zeros that tapes use again may be on a GPU that is removed now
-        if gpus:
+        if now:
             hooks.start(self)
         elif before:
             hooks.stop()
-        self._set_policy(bool(before), bool(gpus))
+        self._set_policy(before, now)
 
     def forget_removed_devices(self) -> None:
         DEVICE_BY_NAME.clear()

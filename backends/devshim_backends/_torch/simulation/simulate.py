@@ -27,18 +27,19 @@ class TorchSimulation(Backend):
     """Mixin for simulation."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        if not gpus and self.simulated_devices is None:
+        is_shown = gpus or self.native_names_requested
+        if not is_shown and self.simulated_devices is None:
             return
         from devshim_backends._torch.simulation.internals import late_copies, stream_order, switch
         from devshim_backends._torch.simulation.memory import SIMULATED
 
         late_copies.finish()
         stream_order.forget()
-        switch.set_gpus(gpus, memory)
+        switch.set_gpus(gpus, memory, named=self.native_names_requested)
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
         self.simulated = gpus
-        set_gpu_type(("cuda" if self.native_names else "sim") if gpus else real_gpu_type())
+        set_gpu_type(("cuda" if self.native_names else "sim") if is_shown else real_gpu_type())
         _discard_compiled_code()
 
     def set_native_names(self, named: bool) -> None:

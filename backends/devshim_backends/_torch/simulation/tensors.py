@@ -11,7 +11,15 @@ from torch.utils.dlpack import DLDeviceType
 from devshim_backends._torch.simulation.internals.generators import Generator
 from devshim_backends._torch.simulation.internals.patches import install
 from devshim_backends._torch.simulation.internals.replaced_data import apply, set_data
-from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, TYPES, current, index_of
+from devshim_backends._torch.simulation.internals.state import (
+    CURRENT,
+    NAME,
+    TYPES,
+    all_hidden,
+    current,
+    index_of,
+    missing_gpu_error,
+)
 from devshim_backends._torch.simulation.memory import SIMULATED
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
@@ -97,6 +105,8 @@ def pin_memory(self: Any, device: Any = None) -> Any:
     if _get_device(self) >= 0:
         msg = f"cannot pin '{self.type()}' only dense CPU tensors can be pinned"
         raise RuntimeError(msg)
+    if all_hidden():  # CUDA allocates pinned memory
+        raise missing_gpu_error(0)
     if is_pinned(self):
         return self
     tensor = self.clone()

@@ -22,6 +22,9 @@ _CPU, _GPU = 1, 2
 _AFTER_GPUS = 64
 """The library's CPUs up to this index may be simulated GPUs (`most_simulated_gpus`); a program's are behind them."""
 
+_NO_GPU = "CUDA: no CUDA-capable device is detected"
+"""The text of MXNet's build for CUDA on a machine without visible GPUs."""
+
 _backend: MxnetTensors | None = None
 
 __all__ = [
@@ -97,6 +100,8 @@ def _missing_gpu_error(index: int) -> MissingGpuError:
     backend = _backend
     if backend is None or index < 0:
         return MissingGpuError(f"MXNet has no gpu({index})", "number GPUs from 0, as in mx.gpu(0)")
+    if not backend.simulated:
+        return missing_devices.all_hidden_error(MissingGpuError, _NO_GPU)
     error = missing_devices.not_found_error(backend, Device("gpu", index))
     last = backend.simulated - 1
     return MissingGpuError(error.problem, f"use mx.gpu({index if index <= last else last}), or simulate more GPUs")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 framework = paddle.base.framework
 _Place, _CustomPlace, _CUDAPlace, _PinnedPlace = core.Place, core.CustomPlace, core.CUDAPlace, core.CUDAPinnedPlace
 _NAMES = re.compile(r"(?:gpu|cuda|dcu)(?::(\d+))?")
+_NO_GPU = "Cannot use GPU because there is no GPU detected on your machine."
+"""The text with which Paddle's build for CUDA ends the process on a machine without visible GPUs."""
 _backend: Backend | None = None
 
 
@@ -63,6 +65,8 @@ def _missing(own: Backend, index: object) -> MissingGpuError:
     last = f"paddle.CUDAPlace({own.simulated - 1})"
     if not isinstance(index, int) or index < 0:
         return MissingGpuError(f"the index of a GPU is {index!r}, and it must be 0 or more", "use paddle.CUDAPlace(0)")
+    if not own.simulated:
+        return missing_devices.all_hidden_error(MissingGpuError, _NO_GPU)
     error = missing_devices.not_found_error(own, Device("gpu", index))
     return MissingGpuError(error.problem, f"use {last}, or simulate more GPUs")
 
@@ -97,7 +101,7 @@ def current_index() -> int:
 def index_of(device: Any) -> int:
     """Return the index of a GPU given as Paddle's functions for CUDA take it: None, a number, a name or a place."""
     if device is None:
-        return current_index()
+        device = current_index()
     if isinstance(device, int):
         return int(gpu_place(device).get_device_id())
     place = named_place(device) if isinstance(device, str) else device

@@ -77,6 +77,11 @@ def synchronize(device: Any = None) -> None:
         names.index_of(device)
 
 
+def _synchronize_gpu(device: Any = None) -> None:
+    """Check that there is a GPU; Paddle's `synchronize` of all kinds of devices does not."""
+    synchronize(names.current_index() if device is None else device)
+
+
 def empty_cache() -> None:
     """Do nothing: simulated GPUs have no cache."""
 
@@ -197,6 +202,10 @@ _QUERIES = (
     *("get_device_properties", "get_device_name", "get_device_capability", "empty_cache", "mem_get_info"),
     *("device_count", "synchronize", "current_stream", "stream_guard", "Stream", "Event"),
 )
+_MEMORY = (
+    *("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
+    *("reset_max_memory_allocated", "reset_max_memory_reserved"),
+)
 
 
 def functions() -> dict[Any, Any]:
@@ -214,7 +223,9 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
     for module in (_device.cuda, getattr(paddle, "cuda", None)):
         for name in _QUERIES if module is not None else ():
             if hasattr(module, name):
-                yield module, name, globals()[name]
+                yield module, name, _synchronize_gpu if name == "synchronize" else globals()[name]
+        if module is not None and not names.backend().simulated:  # Paddle's own say that it is built for the CPU only
+            yield from ((module, name, _index) for name in _MEMORY if hasattr(module, name))
     for name in (*_EVERYWHERE, "get_device_properties", "get_device_name", "get_device_capability", "empty_cache"):
         if hasattr(_device, name):
             yield _device, name, globals()[name]

@@ -41,7 +41,8 @@ def install(backend: Backend) -> None:
             *cuda_only.attributes(),
         ):
             _patches.replace(owner, name, new)
-        set_process_wide_place(names.gpu_place(0))
+        if backend.simulated:
+            set_process_wide_place(names.gpu_place(0))
         error_texts.use_native_names(True)
     except BaseException:
         uninstall()

@@ -101,7 +101,7 @@ def _wrap_details(original: Callable[..., Any]) -> Callable[..., Any]:
 # ---------------------------------------------------------------------------------------------------- configuration
 def _wrap_configuration(original: Callable[..., None]) -> Callable[..., None]:
     def configure(self: Any, devices: Any, *args: Any, **kwargs: Any) -> None:
-        if getattr(devices, "device_type", None) == "CPU":
+        if getattr(devices, "device_type", None) == "CPU" and _backend.simulated:
             msg = "TensorFlow's CPU cannot be divided: its logical CPUs are the simulated GPUs"
             raise UnsupportedError(msg, "run the program without `devshim run`, or leave this line out")
         was = _limits(self)

@@ -42,6 +42,7 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
     """Read the number of GPUs from an adapter, and show their names in TensorFlow's errors."""
     global _backend
     _backend = backend
+    shown_name.cache_clear()
     patches.replace(tf.errors.OpError, "__init__", _wrap_error(tf.errors.OpError.__init__))
 
 
@@ -57,7 +58,8 @@ def native_text(name: Any) -> str | None:
 def logical_name(name: str) -> str:
     """Return the name that TensorFlow's C++ code knows: ``/device:CPU:2`` for ``GPU:1``; other names are unchanged.
 
-    A GPU of a process that TensorFlow does not know is unchanged: TensorFlow's error names it.
+    A GPU of a process that TensorFlow does not know is unchanged: TensorFlow's error names it. All names are unchanged
+    while all GPUs are hidden.
 
     Raises:
         MissingDeviceError: The GPU does not exist.
@@ -66,7 +68,7 @@ def logical_name(name: str) -> str:
     if kind not in ("GPU", "TPU", "XPU"):  # a device that a program has registered
         return name
     count = _gpus_for(given)
-    if count is None:
+    if count is None or not _backend.simulated:  # without GPUs, TensorFlow places operators, or refuses the name
         return name
     if kind != "GPU" or index >= count:
         raise _missing_device_error(name, count)
@@ -101,7 +103,7 @@ def is_of_this_process(name: str) -> bool:
 def is_simulated_gpu(name: str) -> bool:
     """Return True for the name of a logical CPU that is a simulated GPU, which is ``/CPU:1`` for the first one."""
     kind, index, _ = _read(name)
-    return kind == "CPU" and index > 0
+    return kind == "CPU" and index > 0 and _backend.simulated > 0
 
 
 def refuse_second_cpu(name: str) -> None:

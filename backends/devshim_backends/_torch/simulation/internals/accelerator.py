@@ -12,12 +12,19 @@ from devshim_backends._torch.simulation.internals.state import (
     CURRENT,
     NAME,
     TYPES,
+    all_hidden,
     current,
+    index_of,
     make_current,
     require_simulated,
     shown_count,
 )
 from devshim_backends._torch.simulation.internals.streams import current_stream
+
+
+def _current_index() -> int:
+    """Return the index of the current GPU; raise if all GPUs are hidden."""
+    return index_of() if all_hidden() else current()
 
 
 def _maybe_exchange(index: int) -> int:
@@ -49,7 +56,7 @@ def _capability(index: int) -> dict[str, Any]:
 
 
 HOOKS: Mapping[str, Callable[..., Any]] = {
-    "_accelerator_getDeviceIndex": current,
+    "_accelerator_getDeviceIndex": _current_index,
     "_accelerator_setDeviceIndex": _set_current,
     "_accelerator_exchangeDevice": make_current,
     "_accelerator_maybeExchangeDevice": _maybe_exchange,
@@ -57,7 +64,7 @@ HOOKS: Mapping[str, Callable[..., Any]] = {
     "_accelerator_setStream": module.set_stream,
     "_accelerator_synchronizeDevice": module.synchronize,
     "_accelerator_getDeviceCapability": _capability,
-    "_accelerator_isAllocatorInitialized": lambda: True,
+    "_accelerator_isAllocatorInitialized": lambda: shown_count() > 0,
     "_accelerator_emptyCache": module.empty_cache,
     "_accelerator_emptyHostCache": module.empty_cache,
     "_accelerator_getDeviceStats": _stats,
@@ -78,7 +85,7 @@ def patch_permanently(real_accelerator: Any) -> None:
     """
 
     def name() -> Any:
-        return torch.device("cuda" if "cuda" in TYPES else NAME) if shown_count() else None
+        return torch.device("cuda") if "cuda" in TYPES else torch.device(NAME) if shown_count() else None
 
     torch._C._accelerator_getAccelerator = lambda: name() or real_accelerator
     torch._C._get_accelerator = lambda: name() or real_accelerator or torch.device("cpu")

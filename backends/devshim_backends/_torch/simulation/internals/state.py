@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from devshim.errors import SimulationError
-from devshim_backends._torch.failures import ForkedProcessError, MissingDeviceError
+from devshim.errors import DevshimError, SimulationError
+from devshim.registry import missing_devices
+from devshim_backends._torch.failures import ForkedProcessError, HiddenDevicesError, MissingDeviceError
 
 NAME = "sim"
 """The type of a simulated GPU's ``torch.device``."""
@@ -21,16 +22,18 @@ class _Simulation:
     """The current state of the simulation.
 
     Attributes:
-        count: The number of GPUs; 0 in a forked process that cannot use those of its parent.
+        count: The number of GPUs; 0 in a forked process that cannot use those of its parent, and while all are hidden.
+        is_on: True while PyTorch is patched: also while all GPUs are hidden.
         count_of_parent: The number of GPUs of the parent of such a process, and otherwise 0.
         limit: The bytes of each, or None.
         on_leaving_first_gpu: Called the first time that a thread makes another GPU than the first its current one.
     """
 
-    __slots__ = ("count", "count_of_parent", "limit", "on_leaving_first_gpu")
+    __slots__ = ("count", "count_of_parent", "is_on", "limit", "on_leaving_first_gpu")
 
     def __init__(self) -> None:
         self.count = self.count_of_parent = 0
+        self.is_on = False
         self.limit: int | None = None
         self.on_leaving_first_gpu: Callable[[], None] | None = None
 
@@ -101,12 +104,17 @@ def shown_count() -> int:
     return SIMULATION.count or SIMULATION.count_of_parent
 
 
+def all_hidden() -> bool:
+    """Return True while native names are on and all GPUs are hidden, which to a program is a machine without GPUs."""
+    return "cuda" in TYPES and not shown_count()
+
+
 def return_gpus() -> None:
     """Let a forked process use the GPUs of its parent again; nothing changes in another process."""
     SIMULATION.count, SIMULATION.count_of_parent = shown_count(), 0
 
 
-def removed_gpu_error(index: int) -> SimulationError:
+def removed_gpu_error(index: int) -> DevshimError:
     """Return the error for a tensor whose GPU was removed; raise it if the line that removed the GPU is known."""
     if SIMULATION.count_of_parent:
         return forked_error("CUDA error: initialization error")
@@ -116,7 +124,7 @@ def removed_gpu_error(index: int) -> SimulationError:
     return missing_gpu_error(index)
 
 
-def missing_gpu_error(index: int, real_text: str = "CUDA error: invalid device ordinal") -> SimulationError:
+def missing_gpu_error(index: int, real_text: str = "CUDA error: invalid device ordinal") -> DevshimError:
     """Return the error for a GPU that is named and does not exist; a RuntimeError, like PyTorch's own.
 
     Args:
@@ -125,6 +133,8 @@ def missing_gpu_error(index: int, real_text: str = "CUDA error: invalid device o
     """
     if SIMULATION.count_of_parent:
         return forked_error()
+    if all_hidden():
+        return missing_devices.all_hidden_error(HiddenDevicesError, "No CUDA GPUs are available")
     number = SIMULATION.count
     reason = f"devshim simulates {number} GPU{'s' * (number != 1)}" if number else "no GPUs are simulated now"
     gpu = _removed_gpu(index)

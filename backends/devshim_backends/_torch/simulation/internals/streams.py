@@ -18,6 +18,7 @@ from devshim_backends._torch.simulation.internals.patches import install
 from devshim_backends._torch.simulation.internals.state import (
     NAME,
     TYPES,
+    all_hidden,
     current,
     gpu_name,
     index_of,
@@ -149,7 +150,7 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
             return RealEvent(device, enable_timing=enable_timing, **kwargs)
         event = RealEvent.__new__(cls, torch.device(NAME, 0), enable_timing=enable_timing)
         event._is_timed = enable_timing
-        event._gpu = index_of(device)
+        event._gpu = None if device is None and all_hidden() else index_of(device)  # PyTorch reads it in `record`
         has_index = device is not None and (isinstance(device, int) or torch.device(device).index is not None)
         event._named_gpu = event._gpu if has_index else None
         return event
@@ -182,6 +183,8 @@ class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
         Raises:
             RuntimeError: The event was recorded on another GPU before.
         """
+        if stream is None and self._gpu is None:
+            index_of()  # raises the error for hidden GPUs
         key = self._key_of(stream)
         if self._recorded_at is not None and self._gpu != key[0]:
             raise RuntimeError(self._other_gpu.format(self._gpu, key[0]))

@@ -34,16 +34,19 @@ _LIBRARIES: list[Any] = []
 """Libraries that must live as long as the process: PyTorch removes kernels when their library is deleted."""
 
 
-def set_gpus(count: int, limit: int | None) -> None:
+def set_gpus(count: int, limit: int | None, *, named: bool = False) -> None:
     """Simulate this many GPUs from now on; 0 for none.
+
+    With ``named``, PyTorch is patched for native names even if there are none, because all are hidden.
 
     Raises:
         SimulationError: This PyTorch is too old, or another package uses the device key.
     """
-    if count:
+    is_on = bool(count or named)
+    if is_on:
         _register()
     return_gpus()
-    if count and SIMULATION.count:  # PyTorch is patched already, and other threads may be running patched functions
+    if is_on and SIMULATION.is_on:  # PyTorch is patched already, and other threads may be running patched functions
         SIMULATION.count, SIMULATION.limit = count, limit
         generators.create_all(count)
         return
@@ -54,12 +57,13 @@ def set_gpus(count: int, limit: int | None) -> None:
     capability = getattr(torch.accelerator, "get_device_capability", None)  # exists from 2.11 on
     if capability is not None:
         capability.cache_clear()
-    if count:
+    SIMULATION.is_on = is_on
+    if is_on:
         try:
             _patch()
         except BaseException:
             patches.uninstall_all()
-            SIMULATION.count = 0
+            SIMULATION.count, SIMULATION.is_on = 0, False
             raise
 
 

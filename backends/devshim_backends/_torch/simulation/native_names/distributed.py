@@ -116,6 +116,9 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
         requested = args[position] if len(args) > position else kwargs.get("backend")
         _COLLECTIVES.install(_kernels)
         if requested is not None and "nccl" in str(requested).lower():
+            if not backends.shown_count():
+                msg = "ProcessGroupNCCL is only supported with GPUs, no GPUs found!"
+                raise ValueError(msg)
             warnings.warn(_TEXT, UserWarning, stacklevel=2)
         device = None if position else backends.require_device(kwargs.get("device_id"))
         is_chosen = requested is None and position == 0

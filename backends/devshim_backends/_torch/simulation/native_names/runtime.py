@@ -11,7 +11,14 @@ from devshim.errors import UnsupportedError
 from devshim.simulation.driver_numbers import driver_number
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals import generators, module
-from devshim_backends._torch.simulation.internals.state import SIMULATION, forked_error, index_of, shown_count
+from devshim_backends._torch.simulation.internals.state import (
+    SIMULATION,
+    all_hidden,
+    forked_error,
+    index_of,
+    missing_gpu_error,
+    shown_count,
+)
 from devshim_backends._torch.simulation.native_names.internals import bindings, forking, streams
 
 VERSION = "13.0"
@@ -127,17 +134,22 @@ def start() -> None:
     """Replace the functions that start CUDA: simulated GPUs need no start, but a forked process cannot start it."""
     if SIMULATION.count_of_parent:
         raise forked_error()
+    if not SIMULATION.count:
+        raise missing_gpu_error(0)
     forking.note_start()
 
 
 def is_initialized() -> bool:
     """Replace `torch.cuda.is_initialized`: False until the program's first use of a GPU."""
-    return forking.is_started() and not SIMULATION.count_of_parent
+    return SIMULATION.count > 0 and forking.is_started()
 
 
 def call_now(function: Any, **options: Any) -> None:
-    """Replace `torch.cuda._lazy_call`, which would keep a function until CUDA starts; never in a forked process."""
-    if not SIMULATION.count_of_parent:
+    """Replace `torch.cuda._lazy_call`, which would keep a function until CUDA starts.
+
+    CUDA never starts in a forked process, nor without GPUs.
+    """
+    if SIMULATION.count:
         with forking.note_nothing():  # a seed asks for the current GPU
             function()
 
@@ -151,7 +163,7 @@ def install(patches: Patches) -> None:
     patches.replace(torch.version, "cuda", VERSION)
     cuda = torch.cuda
     replaced = {
-        "_initialized": True,
+        "_initialized": not all_hidden(),
         "_lazy_init": start,
         "init": start,
         "is_initialized": is_initialized,

@@ -52,7 +52,8 @@ def _set_states(state_list: Any) -> None:
     if len(state_list) != names.backend().simulated:
         msg = "Length of gpu state list should be equal to the gpu device count"  # the words of Paddle
         raise ValueError(msg)
-    core.default_cpu_generator().set_state(state_list[0])
+    for state in state_list[:1]:  # none if all GPUs are hidden
+        core.default_cpu_generator().set_state(state)
 
 
 def _is_on_gpu(device: Any) -> bool:

@@ -15,6 +15,7 @@ from tensorflow.python.platform import build_info, test
 from devshim.devices.device import Device
 from devshim.errors import UnsupportedError
 from devshim.simulation.properties import CAPABILITY
+from devshim_backends._tensorflow.simulation.native_names.names import is_simulated_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +36,13 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
         if hasattr(module, "IsGoogleCudaEnabled"):
             patches.replace(module, "IsGoogleCudaEnabled", lambda: True)
     patches.replace(device_lib, "list_local_devices", _wrap_list(device_lib.list_local_devices, backend))
-    patches.replace(session.BaseSession, "__init__", _refuse_session)
+    if backend.simulated:
+        patches.replace(session.BaseSession, "__init__", _refuse_session)
 
 
 def _wrap_list(original: Callable[..., list[Any]], backend: TensorflowSimulation) -> Callable[..., list[Any]]:
     def list_local_devices(session_config: Any = None) -> list[Any]:
-        hosts = [each for each in original(session_config) if each.device_type != "CPU" or each.name.endswith(":0")]
+        hosts = [each for each in original(session_config) if not is_simulated_gpu(each.name)]
         return hosts + [_attributes(backend, index) for index in range(backend.count("gpu"))]
 
     return list_local_devices

@@ -49,7 +49,7 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
 
 def uninstall() -> None:
     """Give each thread the strict policy again, while GPUs are simulated."""
-    if _backend.simulated:
+    if _backend.is_simulating:
         _set(context.DEVICE_PLACEMENT_EXPLICIT)
 
 

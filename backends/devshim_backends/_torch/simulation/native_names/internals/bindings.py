@@ -66,20 +66,24 @@ class Properties:
         )
 
 
-def _require_known(index: int) -> int:
-    """Return the index of a GPU that exists; PyTorch's allocator has a different error for other indices."""
-    if 0 <= index < SIMULATION.count:
+def _require_known(index: int | None) -> int:
+    """Return the index of a GPU that exists; PyTorch's allocator has a different error for other indices.
+
+    Without GPUs, PyTorch's own functions pass None for the current one.
+    """
+    if index is not None and 0 <= index < SIMULATION.count:
         return index
-    raise missing_gpu_error(index, f"Invalid device argument {index}: did you call init?")
+    raise missing_gpu_error(index or 0, f"Invalid device argument {index}: did you call init?")
 
 
-def _reset_peak(index: int) -> None:
+def _reset_peak(index: int | None) -> None:
     module.reset_peak_memory_stats(_require_known(index))
 
 
-def _memory_stats(index: int) -> dict[str, Any]:
+def _memory_stats(index: int | None) -> dict[str, Any]:
     """Return the statistics of a GPU in the nested form that `torch.cuda.memory_stats` flattens."""
-    known = module.memory_stats(_require_known(index))
+    gpu = _require_known(index)
+    known = module.memory_stats(gpu)
     stats: dict[str, Any] = {}
     for kind in _KINDS:
         nothing = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
@@ -89,7 +93,7 @@ def _memory_stats(index: int) -> dict[str, Any]:
             stats[kind]["all"][figure] = known.get(f"{source}.all.{figure}", 0)
     for kind in ("oversize_allocations", "oversize_segments"):
         stats[kind] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
-    return {**stats, **dict.fromkeys(_COUNTS, 0), "num_ooms": SIMULATED[index].refusals, "max_split_size": -1}
+    return {**stats, **dict.fromkeys(_COUNTS, 0), "num_ooms": SIMULATED[gpu].refusals, "max_split_size": -1}
 
 
 def _set_memory_fraction(fraction: float, index: int) -> None:
