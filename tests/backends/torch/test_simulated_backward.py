@@ -82,6 +82,19 @@ def test_a_device_without_an_index_is_the_gpu_of_the_node(make: Callable[[], tor
     assert make().get_device() == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("native_names", [True, False])
+def test_torchscript_knows_functions_that_fill_in_the_gpu(native_names: bool) -> None:
+    with ds.simulate(gpus=3, native_names=native_names):
+        new_leaf().sum().backward()
+
+        @torch.jit.script
+        def shifted(x: torch.Tensor) -> torch.Tensor:
+            return x + torch.tensor([1.0], device=x.device) + torch.as_tensor(2.0, device=x.device)
+
+        assert shifted(torch.ones(2, device=GPU)).tolist() == [4, 4]
+
+
 def checkpoint(reentrant: bool, note: Callable[[], None]) -> None:
     def part(x: torch.Tensor) -> torch.Tensor:
         if backward:

@@ -109,6 +109,16 @@ def test_data_of_another_type_is_refused():
         assert (parameter + 1).tolist() == [2, 2]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+@pytest.mark.parametrize("make", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+def test_data_of_a_sparse_tensor_moves(make):
+    x, eye = make(torch.eye(2)), torch.eye(2)
+    for device in (GPU, "cpu", "sim:2"):
+        x.data = x.data.to(device)
+        assert str(x.device) == device
+        assert torch.equal(x.to_dense().cpu(), eye)
+
+
 @pytest.mark.parametrize("name", ["overwrite", "swap"])
 def test_the_future_ways_to_convert_a_module(name):
     change = getattr(torch.__future__, f"set_{name}_module_params_on_conversion")

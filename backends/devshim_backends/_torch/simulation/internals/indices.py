@@ -12,10 +12,11 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch.jit._builtins import _get_builtin_table
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._device import _device_constructors
 
-from devshim_backends._torch.simulation.internals.patches import install
+from devshim_backends._torch.simulation.internals.patches import install, install_item
 from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, current
 
 _CONSTRUCTORS = (
@@ -49,8 +50,13 @@ def _fill_in_index(function: Any, moves: bool) -> Callable[..., Any]:
 def patch() -> None:
     """Install the patches."""
     _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognizes calls
+    operators = _get_builtin_table()  # TorchScript's, by the address of a function: built before any is replaced
     for name in _CONSTRUCTORS:
-        install(torch, name, _fill_in_index(getattr(torch, name), moves=False))
+        real = getattr(torch, name)
+        new = _fill_in_index(real, moves=False)
+        install(torch, name, new)
+        if id(real) in operators:
+            install_item(operators, id(new), operators[id(real)])
     to = _fill_in_index(torch._C.TensorBase.to, moves=True)
     install(torch.Tensor, "to", to)
     install(torch.Tensor, "_devshim_to", torch._C.TensorBase.to)  # dynamo traces only C methods that the class has

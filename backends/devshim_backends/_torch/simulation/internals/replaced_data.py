@@ -22,6 +22,12 @@ _real_apply = torch.nn.Module._apply
 _get_device = torch._C.TensorBase.get_device
 _dispatch_keys = torch._C._dispatch_keys
 _KEY = torch._C.DispatchKey
+_CLASSES = (
+    (_KEY.CPU, _KEY.PrivateUse1),
+    (_KEY.SparseCPU, _KEY.SparsePrivateUse1),
+    (_KEY.SparseCsrCPU, _KEY.SparseCsrPrivateUse1),
+)
+"""The keys, on the host and on a simulated GPU, of the tensors that are of one class in C++."""
 _SIZE = 26
 """The size of an implementation, in words."""
 
@@ -47,15 +53,17 @@ def _word_of_keys() -> int:
 _KEYS = _word_of_keys()
 
 
-def _is_plain(tensor: Any) -> bool:
-    """Return True for a dense tensor in the memory of the host or of a simulated GPU, which consists of no others."""
-    keys = _dispatch_keys(tensor)
-    return bool((keys.has(_KEY.CPU) or keys.has(_KEY.PrivateUse1)) and not keys.has(_KEY.Python))
-
-
 def _changes_kind(tensor: Any, other: Any) -> bool:
-    """Return True if one of two plain tensors is on a simulated GPU and the other on the host."""
-    return (_get_device(tensor) >= 0) != (_get_device(other) >= 0) and _is_plain(tensor) and _is_plain(other)
+    """Return True if one of two tensors is on a simulated GPU and the other on the host, in one class of C++.
+
+    Tensors that consist of others are none of these.
+    """
+    if (_get_device(tensor) >= 0) == (_get_device(other) >= 0):
+        return False
+    keys, others = _dispatch_keys(tensor), _dispatch_keys(other)
+    if keys.has(_KEY.Python) or others.has(_KEY.Python):
+        return False
+    return any((keys.has(a) and others.has(b)) or (keys.has(b) and others.has(a)) for a, b in _CLASSES)
 
 
 def set_data(self: Any, value: Any) -> None:
