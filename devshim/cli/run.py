@@ -59,14 +59,14 @@ def main(
     environment["DEVSHIM_SIMULATE_ASYNC_COPIES"] = handle.async_copies
     environment["DEVSHIM_SIMULATE_NATIVE_NAMES"] = "1" if handle.native_names else "0"
     shown = simulation_request.visible_count(handle.gpus) if handle.native_names else handle.gpus
-    all_hidden = handle.gpus > shown == 0
-    environment["DEVSHIM_SIMULATE_GPUS"] = str(handle.gpus if all_hidden else shown)
+    environment["DEVSHIM_SIMULATE_GPUS"] = str(handle.gpus)
     environment["DEVSHIM_SIMULATE_LIKE"] = handle.like
     environment.pop(simulation_request.EMPTY_HIDES, None)
     if handle.gpus and _may_have_real_gpus():  # simulated GPUs are never shown together with real ones
-        environment["CUDA_VISIBLE_DEVICES"] = "-1" if all_hidden else ""  # a number may be that of a real GPU
+        environment["CUDA_VISIBLE_DEVICES"] = "" if shown else "-1"  # a number may be that of a real GPU
+        environment["DEVSHIM_SIMULATE_GPUS"] = str(shown or handle.gpus)
     elif handle.gpus:
-        if not all_hidden:
+        if not (handle.native_names and environment.get("CUDA_VISIBLE_DEVICES", "").strip()):
             environment.pop("CUDA_VISIBLE_DEVICES", None)
         environment[simulation_request.EMPTY_HIDES] = "1"
     if handle.memory is not None:

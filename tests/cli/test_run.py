@@ -163,6 +163,23 @@ exec(child)
     assert done.stdout == f"{given}\n0 cpu\n2 gpu:0\n0 cpu\n", done.stderr
 
 
+@pytest.mark.skipif(HIDING == "\n", reason="the variable hides the real GPUs of this machine")
+def test_a_program_reads_the_value_that_chose_its_gpus(run: Run) -> None:
+    """It keeps the value for its processes, and the numbers and UUIDs are those of the driver, which hides none."""
+    code = """
+import os, subprocess, sys
+child = "import devshim as ds; ds.use('numpy'); print(ds.device_count(), flush=True)"
+print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+exec(child)
+subprocess.run([sys.executable, "-c", child], env={**os.environ, "CUDA_VISIBLE_DEVICES": "0,2,3"})
+subprocess.run([sys.executable, "-m", "devshim", "smi", "-L"])
+"""
+    done = run("run", "--gpus=4", "--native-names", "-c", code.strip(), CUDA_VISIBLE_DEVICES="3,1")
+    assert done.stdout.startswith("3,1\n2\n3\n"), done.stderr
+    assert done.stdout.count("UUID: ") == 4
+    assert "(CUDA_VISIBLE_DEVICES hides 2)" in done.stderr
+
+
 def test_a_program_can_hide_gpus_from_itself_and_its_children(run: Run) -> None:
     """Before it imports the framework, as with real GPUs."""
     code = """

@@ -20,7 +20,7 @@ from torch import distributed
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.relabel import to_host
-from devshim_backends._torch.simulation.internals.state import require_simulated
+from devshim_backends._torch.simulation.internals.state import require_simulated, shown_count
 from devshim_backends._torch.simulation.native_names.internals import backends, coalescing, nccl_checks, nccl_options
 from devshim_backends._torch.simulation.native_names.internals.replaced_operators import ReplacedOperators
 from devshim_backends._torch.simulation.native_names.internals.step_times import log_times, without_timer
@@ -116,7 +116,7 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
         requested = args[position] if len(args) > position else kwargs.get("backend")
         _COLLECTIVES.install(_kernels)
         if requested is not None and "nccl" in str(requested).lower():
-            if not backends.shown_count():
+            if not shown_count():
                 msg = "ProcessGroupNCCL is only supported with GPUs, no GPUs found!"
                 raise ValueError(msg)
             warnings.warn(_TEXT, UserWarning, stacklevel=2)
