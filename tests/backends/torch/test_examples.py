@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import doctest
+from collections.abc import Iterator
 
 import pytest
 from docstrings import examples, failures
+
+import devshim as ds
+
+
+@pytest.fixture(autouse=True)
+def _no_gpus_are_left() -> Iterator[None]:
+    """End the simulation that an example began: the patches of PyTorch would stay for the tests after it."""
+    yield
+    ds.simulate(gpus=0)
 
 
 @pytest.mark.parametrize("test", examples("torch"), ids=lambda test: test.name)
