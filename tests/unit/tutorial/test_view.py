@@ -169,8 +169,8 @@ def test_check_writes_json_beside_the_table(
 ) -> None:
     problem = DevshimError("NumPy cannot run: there is no environment for it", "devshim tutorial env create numpy")
     outcome["page"] = Outcome(PAGE, {"torch": RECORDS["torch"], "jax": FAILED}, problems={"numpy": problem})
-    assert tutorial.check([PAGE.path], Options(), tmp_path / "new" / "result.json") == 1
-    (page,) = json.loads((tmp_path / "new" / "result.json").read_text(encoding="utf-8"))["pages"]
+    assert tutorial.check([PAGE.path], Options(), tmp_path / "result.json") == 1
+    (page,) = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["pages"]
     assert page["frameworks"]["numpy"] == {"ok": False, "problem": problem.problem}
     assert page["frameworks"]["jax"]["ok"] is False
     assert page["cells"][1]["statuses"] == {"torch": "ok", "jax": "failed"}

@@ -66,8 +66,8 @@ def meet() -> None:
     Raises:
         SimulationError: Another process has no simulated GPUs.
     """
-    job = distributed.global_state
-    if job.client is None or _processes:
+    job, known = distributed.global_state, _processes
+    if job.client is None or known:
         return
     found = []
     for index in range(job.num_processes):
@@ -77,7 +77,7 @@ def meet() -> None:
             msg = f"process {index} of this job has no simulated GPUs, and process {job.process_id} has"
             raise SimulationError(msg, "start every process of the job with `devshim run`") from error
         found.append((int(hosts), int(gpus)))
-    _processes[:] = found
+    known[:] = found
 
 
 def ordinals() -> list[int]:
