@@ -140,9 +140,9 @@ class RayPeers:
             return local_ray.join(lambda: _import_ray(place), place, quiet)
         if not address:
             raise _without_cluster(place)
-        if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs
+        if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs, and names a host that is lost
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(find_token(address)))
-        require_cluster(address, place.timeout)
+            require_cluster(address, place.timeout)
         ray = _import_ray(place)
         # Without this, Ray would wait for half a second at the end, to show the output of its own processes.
         atexit.register(ray.shutdown)
