@@ -15,7 +15,7 @@ import pytest
 import devshim as ds
 from devshim.contract.ranks import Place
 from devshim.testing.ports import free_port
-from devshim.world import local_ray, reaching
+from devshim.world import local_ray, ray_peers, reaching
 from devshim.world.ray_peers import RayPeers
 
 SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -122,3 +122,19 @@ def test_a_rank_does_not_wait_for_the_ray_of_a_rank_0_that_was_killed(monkeypatc
     monkeypatch.setattr(local_ray, "_wait_for", lambda *_: facts)
     with pytest.raises(ds.WorldError, match="no Ray cluster answers"):
         local_ray.join(lambda: pytest.fail("it connects"), Place(rank=1, size=2), {})
+
+
+def test_a_rank_of_the_launcher_leaves_a_lost_cluster_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits in Ray: the launcher knows which host was lost, and ends the rank."""
+
+    class Waiting(Exception):
+        pass
+
+    def connect(place: Place) -> Any:
+        raise Waiting
+
+    monkeypatch.setattr(ray_peers, "_import_ray", connect)
+    monkeypatch.setenv("DEVSHIM_JOB", "a job")
+    monkeypatch.setenv("DEVSHIM_RAY", f"127.0.0.1:{free_port()}")
+    with pytest.raises(Waiting):
+        RayPeers(Place(rank=1, size=2, launcher="devshim", one_host=False))
