@@ -27,23 +27,28 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.trees.key_paths import Cell
 
-__all__ = ["OUTSIDE", "Inputs"]
+__all__ = ["OUTSIDE", "Inputs", "find_positions"]
 
 OUTSIDE = "compile the function, and differentiate it outside: ds.value_and_grad(compiled_fn)"
 
 
 class Inputs:
-    """The differentiated arguments of one call: their tensors, and the trainable parameters of their models."""
+    """The differentiated arguments of one call: their tensors, and the trainable parameters of their models.
 
-    def __init__(self, args: tuple[Any, ...], positions: list[int]) -> None:
-        count = len(args)
-        self.positions: list[int] = [each if 0 <= each < count else _position(each, count) for each in positions]
+    Args:
+        args: All arguments of the function.
+        positions: The result of `find_positions`.
+        found: The tensors of these arguments, if all are plain trees (`devshim.tensors.plain_gradients.collect`).
+    """
+
+    def __init__(self, args: tuple[Any, ...], positions: list[int], found: list[Tensor] | None) -> None:
+        self.positions: list[int] = positions
         self.xs: list[Tensor] = []
         self.models: list[Any] = []
         self.parameters: list[Leaf] = []
         self._paths: list[list[str]] = []
         self._backend: Backend | None = None
-        self._is_plain = self._add_plain(args)
+        self._is_plain = found is not None and self._add_plain(found)
         for position in () if self._is_plain else self.positions:
             before = len(self.xs), len(self.parameters)
             self._walk(args[position], partial(self._add, position))
@@ -62,13 +67,8 @@ class Inputs:
         )
 
     # ------------------------------------------------------------------ collecting
-    def _add_plain(self, args: tuple[Any, ...]) -> bool:
+    def _add_plain(self, found: list[Tensor]) -> bool:
         """Fast path: add the tensors of plain trees of one framework; return False if anything must be refused."""
-        found: list[Tensor] = []
-        for position in self.positions:
-            before = len(found)
-            if not plain.collect(args[position], found) or len(found) == before:
-                return False
         backends = {registry.TENSORS.get(kind) for kind in set(map(type, found))}
         backend = backends.pop()
         if backend is None or backends or "value_and_grad" in backend.gaps:
@@ -196,6 +196,11 @@ class Inputs:
             return found[""] if list(found) == [""] else found  # a single variable
 
         return [self._walk(args[position], visit) for position in self.positions]
+
+
+def find_positions(given: list[int], count: int) -> list[int]:
+    """Return positions, which may count from the end, among so many arguments; refuse others."""
+    return [each if 0 <= each < count else _position(each, count) for each in given]
 
 
 def _position(given: int, count: int) -> int:

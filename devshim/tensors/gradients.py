@@ -18,7 +18,7 @@ from devshim.errors import ArgumentError, NotATensorError, messages
 from devshim.errors.formatting import describe, type_name, with_article
 from devshim.registry import argument_hints, numpy_scalars, registry, tracing
 from devshim.tensors import arguments, gradient_errors, plain_gradients, traced_gradients
-from devshim.tensors.gradient_inputs import OUTSIDE, Inputs
+from devshim.tensors.gradient_inputs import OUTSIDE, Inputs, find_positions
 from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
@@ -84,9 +84,13 @@ def value_and_grad(
         if reader is not None:
             value, aux, trees = _in_trace(reader, fn, args, kwargs, positions, has_aux)
             return (value, aux) if has_aux else value, trees[0] if single else tuple(trees)
-        if not has_aux and (simple := plain_gradients.differentiate(fn, args, kwargs, positions)) is not None:
-            return simple[0], simple[1][0] if single else tuple(simple[1])
-        inputs = Inputs(args, positions)
+        found = find_positions(positions, len(args))
+        xs = plain_gradients.collect(args, found)
+        if xs is not None and not has_aux:
+            simple = plain_gradients.differentiate(fn, args, kwargs, found, xs)
+            if simple is not None:
+                return simple[0], simple[1][0] if single else tuple(simple[1])
+        inputs = Inputs(args, found, xs)
         value, aux, grads = inputs.differentiate(fn, args, kwargs, _results if has_aux else None)
         return (value, aux) if has_aux else value, grads[0] if single else tuple(grads)
 

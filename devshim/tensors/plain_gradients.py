@@ -21,18 +21,31 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-__all__ = ["differentiate"]
+__all__ = ["collect", "differentiate"]
 
 
-def differentiate(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], positions: list[int]
-) -> tuple[Any, list[Any]] | None:
-    """Return the value and the gradients of each argument, or None, before it calls anything, if it is not simple."""
+def collect(args: tuple[Any, ...], positions: list[int]) -> list[Tensor] | None:
+    """Return the tensors of the differentiated arguments; None if one of these is not a plain tree, or has none."""
     xs: list[Tensor] = []
     for position in positions:
         before = len(xs)
-        if not 0 <= position < len(args) or not plain.collect(args[position], xs) or len(xs) == before:
+        if not plain.collect(args[position], xs) or len(xs) == before:
             return None
+    return xs
+
+
+def differentiate(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], positions: list[int], xs: list[Tensor]
+) -> tuple[Any, list[Any]] | None:
+    """Return the value and the gradients of each argument, or None, before it calls anything, if it is not simple.
+
+    Args:
+        fn: The function.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        positions: The positions of the differentiated arguments.
+        xs: The result of `collect`.
+    """
     backend = registry.TENSORS[type(xs[0])]
     flag = backend.fast_paths.host_flag
     if not flag or backend.tracing():
