@@ -43,7 +43,7 @@ T = TypeVar("T")
 __all__ = ["HAS_NAN", "LACKS", "RIGHT", "Native", "requested_engine"]
 
 RIGHT, HAS_NAN, LACKS = range(3)
-"""What the engine can do with the tensors of a dtype: reduce them; reduce them, but lose their NaN; not reduce them."""
+"""What the engine can do with tensors of a dtype: reduce them; reduce them, but lose NaN; or not reduce them."""
 _KINDS = 32
 """The most dtypes of a call that are compared; a call with more dtypes uses the portable engine."""
 _LONGEST = 200

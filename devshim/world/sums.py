@@ -87,7 +87,7 @@ class Sums:
             group.results[:] = [_result(group.backend, total, x) for x in group.xs]
 
     def agree_without(self, step: Step, portable: Portable | None) -> None:
-        """Compare a step that is no sum with the other ranks, which may be in a sum, or expect one.
+        """Compare a step other than a sum with the other ranks, which may be in a sum, or expect one.
 
         Args:
             step: The step.

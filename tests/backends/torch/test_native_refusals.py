@@ -127,7 +127,7 @@ def test_comm_refuses_what_pytorch_refuses(call: Callable[[], Any], kind: type[E
 
 
 def test_comm_copies_between_cards() -> None:
-    """What `torch.cuda.comm` accepts has PyTorch's results, and its identities."""
+    """Calls that `torch.cuda.comm` accepts return what PyTorch returns, and the same objects."""
     x = torch.arange(4.0, device="cuda:0")
     first, second = comm.broadcast(x, [0, 1])
     assert first is x
@@ -327,7 +327,7 @@ def test_mixed_devices_are_refused_in_true_words(name: str) -> None:
 
 # ---------------------------------------------------------------------- torch.distributed.rpc
 def test_device_maps_of_rpc_are_refused_where_they_are_set() -> None:
-    """TensorPipe would fail when the processes meet, without a word about the map."""
+    """TensorPipe would fail when the processes connect, with an error that does not name the map."""
     rpc = pytest.importorskip("torch.distributed.rpc")
     options = rpc.TensorPipeRpcBackendOptions()
     options.set_device_map("other", {"cpu": "cpu"})

@@ -3,7 +3,7 @@
 PyTorch's engine has a thread for each GPU, in which that GPU is current, and runs each node in the stream that was
 current when the node was made. Here all nodes run on one thread (`engine`), and only Python sees what is current: code
 in a hook or in a `torch.autograd.Function`, and the kernels that it calls. Therefore the question for the current GPU
-or stream looks first which node runs (`follow`), and the nodes that nobody asks in take no time.
+or stream first finds the node that runs (`follow`). Nodes whose code does not ask cost no time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _BackwardPass:
     def leave_nodes(self) -> None:
         """Make the caller's GPU and streams current, which wait for those of the nodes."""
         if self._node is None:
-            return  # nobody has asked
+            return  # no code has asked
         self._make_callers_current()
 
     def _make_callers_current(self) -> None:
