@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,6 +21,17 @@ def two_gpus_for_module() -> Iterator[None]:
     with ds.simulate(gpus=2):
         yield
     ds.use(None)
+
+
+@contextmanager
+def two_cards() -> Iterator[None]:
+    """Make PyTorch current in a block, with two simulated GPUs under PyTorch's names for cards."""
+    ds.use("torch")
+    try:
+        with ds.simulate(2, native_names=True):
+            yield
+    finally:
+        ds.use(None)
 
 
 def is_on_gpu(x: Any) -> bool:

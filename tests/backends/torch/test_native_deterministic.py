@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from simulated_torch import two_cards
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,13 +20,11 @@ D = "cuda:1"
 @pytest.fixture(autouse=True)
 def cards() -> Iterator[None]:
     """Simulate two GPUs under PyTorch's names for cards."""
-    ds.use("torch")
-    try:
-        with ds.simulate(2, native_names=True):
+    with two_cards():
+        try:
             yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-        ds.use(None)
+        finally:
+            torch.use_deterministic_algorithms(False)
 
 
 def train(layer: Callable[[Any], Any], *shape: int) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from devshim_backends._torch.capabilities import NOT_SIMULATED
+from simulated_torch import two_cards
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -35,13 +36,11 @@ pytestmark = [
 @pytest.fixture
 def cards() -> Iterator[None]:
     """Simulate two GPUs under PyTorch's names for cards."""
-    ds.use("torch")
-    try:
-        with ds.simulate(2, native_names=True):
+    with two_cards():
+        try:
             yield
-    finally:
-        torch.set_default_device(None)
-        ds.use(None)
+        finally:
+            torch.set_default_device(None)
 
 
 CREATIONS = [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from simulated_torch import two_cards
 from torch import nn
 from torch.cuda import comm
 
@@ -18,12 +19,8 @@ import devshim as ds
 @pytest.fixture(autouse=True)
 def cards() -> Iterator[None]:
     """Simulate two GPUs under PyTorch's names for cards."""
-    ds.use("torch")
-    try:
-        with ds.simulate(2, native_names=True):
-            yield
-    finally:
-        ds.use(None)
+    with two_cards():
+        yield
 
 
 # ---------------------------------------------------------------------- operators of the program
