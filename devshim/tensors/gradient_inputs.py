@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,9 @@ from devshim.contract import capabilities
 from devshim.contract.gradients import FLOATING
 from devshim.errors import ArgumentError, messages
 from devshim.errors.formatting import describe, type_name, with_article
-from devshim.registry import default_devices, registry
+from devshim.registry import registry
 from devshim.registry.registry import model_backend
-from devshim.tensors import gradient_errors
+from devshim.tensors import gradient_errors, plain_gradients
 from devshim.transfers import engine
 from devshim.trees import multi_map, plain
 from devshim.trees.flatten import flatten
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from devshim.contract.backend import Backend, Tensor
-    from devshim.contract.gradients import Call
     from devshim.contract.models import Leaf
     from devshim.devices.device import Device
     from devshim.trees.key_paths import Cell
@@ -157,7 +155,11 @@ class Inputs:
             return value, [x for _, _, x, _ in found]
 
         shared = devices[0] if not traced and len(set(devices)) == 1 else None
-        value, tensors, grads = _compute_on(shared, backend, call, self)
+        leaves = call, self.xs, self.parameters, self.models
+        if shared is None:
+            value, tensors, grads = backend.differentiate(*leaves)
+        else:
+            value, tensors, grads = plain_gradients.differentiate_on(shared, backend, *leaves)
         aux = None
         if kept:
             flat, old = kept
@@ -207,24 +209,6 @@ def _position(given: int, count: int) -> int:
     if not -count <= given < count:
         raise gradient_errors.position_error(given, count)
     return given % count
-
-
-def _compute_on(
-    device: Device | None, backend: Backend, call: Call, inputs: Inputs
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Differentiate with a device, on which the function also creates tensors, as `devshim.run` does."""
-    compute = partial(backend.differentiate, call, inputs.xs, inputs.parameters, inputs.models)
-    if device is None:
-        return compute()
-    before = default_devices.DEFAULT.set((device, default_devices.NOT_A_BLOCK, None))
-    try:
-        scope = backend.data_scope(device)
-        if type(scope) is nullcontext:
-            return compute()
-        with scope:
-            return compute()
-    finally:
-        default_devices.DEFAULT.reset(before)
 
 
 def _at_home(backend: Backend, grad: Tensor, device: Device | None) -> Tensor:

@@ -82,19 +82,25 @@ def value_and_grad(
         reading = tracing.reading
         reader = None if reading is None or not reading() else tracing.compiler()
         if reader is not None:
-            value, aux, trees = _in_trace(reader, fn, args, kwargs, positions, has_aux)
-            return (value, aux) if has_aux else value, trees[0] if single else tuple(trees)
-        found = find_positions(positions, len(args))
-        xs = plain_gradients.collect(args, found)
-        if xs is not None and not has_aux:
-            simple = plain_gradients.differentiate(fn, args, kwargs, found, xs)
-            if simple is not None:
-                return simple[0], simple[1][0] if single else tuple(simple[1])
-        inputs = Inputs(args, found, xs)
-        value, aux, grads = inputs.differentiate(fn, args, kwargs, _results if has_aux else None)
+            value, aux, grads = _in_trace(reader, fn, args, kwargs, positions, has_aux)
+        else:
+            value, aux, grads = _in_eager_code(fn, args, kwargs, positions, has_aux)
         return (value, aux) if has_aux else value, grads[0] if single else tuple(grads)
 
     return differentiated
+
+
+def _in_eager_code(
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[int], has_aux: bool
+) -> tuple[Any, Any, list[Any]]:
+    """Return the value, the other results and the gradients."""
+    positions = find_positions(given, len(args))
+    xs = plain_gradients.collect(args, positions)
+    if xs is not None and not has_aux:
+        simple = plain_gradients.differentiate(fn, args, kwargs, positions, xs)
+        if simple is not None:
+            return simple[0], None, simple[1]
+    return Inputs(args, positions, xs).differentiate(fn, args, kwargs, _results if has_aux else None)
 
 
 def _in_trace(

@@ -17,11 +17,14 @@ from devshim.transfers import engine
 from devshim.trees import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from devshim.contract.backend import Tensor
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.contract.gradients import Call
+    from devshim.contract.models import Leaf
+    from devshim.devices.device import Device
 
-__all__ = ["collect", "differentiate"]
+__all__ = ["collect", "differentiate", "differentiate_on"]
 
 
 def collect(args: tuple[Any, ...], positions: list[int]) -> list[Tensor] | None:
@@ -64,15 +67,26 @@ def differentiate(
         gradient_errors.require_scalar(backend, value, describe)
         return value, models
 
-    token = default_devices.DEFAULT.set((CPU, default_devices.NOT_A_BLOCK, None))
-    try:
-        scope = backend.data_scope(CPU)
-        if type(scope) is nullcontext:
-            value, _, grads = backend.differentiate(call, xs, (), ())
-        else:
-            with scope:
-                value, _, grads = backend.differentiate(call, xs, (), ())
-    finally:
-        default_devices.DEFAULT.reset(token)
+    value, _, grads = differentiate_on(CPU, backend, call, xs, (), ())
     new = iter([x if getattr(x, flag) is True else engine.move(backend, x, CPU) for x in grads])
     return value, [plain.rebuild(args[position], new) for position in positions]
+
+
+def differentiate_on(
+    device: Device,
+    backend: Backend,
+    call: Call,
+    xs: Sequence[Tensor],
+    parameters: Sequence[Leaf],
+    models: Sequence[Any],
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Differentiate with a device, on which the function also creates tensors, as `devshim.run` does."""
+    before = default_devices.DEFAULT.set((device, default_devices.NOT_A_BLOCK, None))
+    try:
+        scope = backend.data_scope(device)
+        if type(scope) is nullcontext:
+            return backend.differentiate(call, xs, parameters, models)
+        with scope:
+            return backend.differentiate(call, xs, parameters, models)
+    finally:
+        default_devices.DEFAULT.reset(before)
