@@ -116,14 +116,16 @@ def batches(epoch: int) -> Iterator[dict[str, np.ndarray]]:
         yield {"images": inputs[rows], "labels": labels[rows]}
 
 
-def each(fn: Callable[..., Any], *trees: Any) -> Any:
-    """Return a tree of ``fn(*leaves)`` for the leaves at each position of equal trees, each computed on its device."""
-    first = trees[0]
-    if isinstance(first, dict):
-        return {key: each(fn, *[tree[key] for tree in trees]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(each(fn, *below) for below in zip(*trees, strict=True))
-    return ds.run(fn, *trees)
+def each(fn: Callable[..., Any], *networks: Any) -> Any:
+    """Return a network of ``fn(*tensors)`` for the tensors at each position; each part is computed on its device."""
+
+    def in_layers(*parts: Any) -> Any:
+        return tuple([in_layer(*layers) for layers in zip(*parts, strict=True)])
+
+    def in_layer(first: Any, *others: Any) -> Any:
+        return {name: fn(x, *[other[name] for other in others]) for name, x in first.items()}
+
+    return {part: ds.run(in_layers, *[network[part] for network in networks]) for part in networks[0]}
 
 
 def clipped(grads: Any) -> Any:

@@ -50,12 +50,10 @@ def differentiate(
         xs: The result of `collect`.
     """
     backend = registry.TENSORS[type(xs[0])]
-    flag = backend.fast_paths.host_flag
-    if not flag or backend.tracing():
+    if not engine.are_on_host(backend, xs) or backend.tracing():
         return None
-    for x in xs:
-        if registry.TENSORS[type(x)] is not backend or getattr(x, flag) is not True:
-            return None
+    if any(registry.TENSORS[kind] is not backend for kind in set(map(type, xs))):
+        return None
     if not backend.are_floating(xs) or "value_and_grad" in backend.gaps:
         return None
 
@@ -68,7 +66,9 @@ def differentiate(
         return value, models
 
     value, _, grads = differentiate_on(CPU, backend, call, xs, (), ())
-    new = iter([x if getattr(x, flag) is True else engine.move(backend, x, CPU) for x in grads])
+    if not engine.are_on_host(backend, grads):
+        grads = [x if engine.are_on_host(backend, [x]) else engine.move(backend, x, CPU) for x in grads]
+    new = iter(grads)
     return value, [plain.rebuild(args[position], new) for position in positions]
 
 

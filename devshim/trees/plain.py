@@ -32,8 +32,15 @@ def collect(tree: Any, found: list[Any], depth: int = 0) -> bool:
     if depth >= _DEEPEST:
         return False
     for each in tree:
-        if type(each) in tensors:
+        kind = type(each)
+        if kind in tensors:
             found.append(each)
+        elif kind is dict:  # such as a layer; a loop here takes less time than a call
+            for below in each.values():
+                if type(below) in tensors:
+                    found.append(below)
+                elif not collect(below, found, depth + 2):
+                    return False
         elif not collect(each, found, depth + 1):
             return False
     return True

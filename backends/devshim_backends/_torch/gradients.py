@@ -114,6 +114,8 @@ class TorchGradients(TorchTensors):
 
 
 def _variables(xs: Sequence[Tensor], nested: bool) -> list[Tensor]:
+    if not nested and not any(map(torch.is_inference, xs)):
+        return [x.detach().requires_grad_() for x in xs]
     return [
         x.view_as(x) if nested and x.requires_grad else (x.clone() if x.is_inference() else x.detach()).requires_grad_()
         for x in xs
