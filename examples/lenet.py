@@ -117,7 +117,7 @@ def batches(epoch: int) -> Iterator[dict[str, np.ndarray]]:
 
 
 def each(fn: Callable[..., Any], *networks: Any) -> Any:
-    """Return a network of ``fn(*tensors)`` for the tensors at each position; each part is computed on its device."""
+    """Return a network of ``fn(*leaves)`` for the leaves at each position; each part is computed on its device."""
 
     def in_layers(*parts: Any) -> Any:
         return tuple([in_layer(*layers) for layers in zip(*parts, strict=True)])
