@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY_HIDES",
     "full_request",
+    "has_native_names",
     "is_requested",
     "is_simulated",
     "notify_switched",
@@ -74,14 +75,17 @@ def is_requested() -> bool:
     return bool(request[0] or request[4])
 
 
+def has_native_names() -> bool:
+    """Return True if the framework's own names for GPUs were requested, so that CUDA_VISIBLE_DEVICES hides GPUs."""
+    return full_request()[4]
+
+
 def why_hidden() -> str:
     """Return why the process sees none of the simulated GPUs that it has requested; empty if it sees one."""
     gpus, names = visible_request()[0], visible_request()[4]
     if gpus or not names:
         return ""
     hidden = full_request()[0]
-    if not hidden:
-        return "ds.set_visible_devices([]) hides all simulated GPUs"
     all_of_them = "the simulated GPU" if hidden == 1 else f"all {hidden} simulated GPUs"
     return f"CUDA_VISIBLE_DEVICES={environ.get('CUDA_VISIBLE_DEVICES', '')[:40]!r} hides {all_of_them}"
 

@@ -186,7 +186,8 @@ def set_visible_devices(indices: Iterable[int] | None) -> None:
         DeviceNotFoundError: An index is too large.
         ArgumentError: ``indices`` is not a list of distinct non-negative ints.
 
-    Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` with AMD's driver) for this process and its children.
+    Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` with AMD's driver) for this process and its children; of
+    simulated GPUs, only for those with native names.
 
     Examples:
         >>> import devshim as ds

@@ -1,7 +1,8 @@
 """Set which GPUs every framework of this process sees, with the driver's environment variable, and undo that.
 
-A framework reads the variable once, when it starts its devices. Of simulated GPUs, the first ones are shown. A call
-is too late once a tensor was made on a simulated GPU, because the tensor would lose its device.
+A framework reads the variable once, when it starts its devices. Simulated GPUs with native names read it too. Of
+other simulated GPUs, the first ones are shown. A call is too late once a tensor was made on a simulated GPU, because
+the tensor would lose its device.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ def show(wanted: list[int]) -> None:
     global _before
     call = f"ds.set_visible_devices({wanted})"
     concerned = _require_unused(call)
-    if simulation_request.is_requested():
+    named = simulation_request.has_native_names()
+    if simulation_request.is_requested() and not named:
         _show_simulated(wanted, call)
         return
     was = {name: os.environ.get(name) for name in _VARIABLES}
-    _explain_line(*_set_environment(wanted, call))
+    _explain_line(*(_set_for_simulated if named else _set_environment)(wanted, call))
     try:
-        for backend in concerned:
-            backend.set_visible(wanted)
+        _apply(concerned, wanted)
     except BaseException:
         _restore(was)
         raise
@@ -55,13 +56,21 @@ def restore() -> None:
     if simulated is not None:
         shown, before = simulated
         if simulation_request.simulated_gpus() == shown:  # otherwise `simulate` was called since
-            simulate.keep_first(before)
+            _keep_first(before)
         _simulated = None
     if was is not None:
         _restore(was)
         _before = None
-        for backend in concerned:
-            backend.set_visible(None)
+        _apply(concerned, None)
+
+
+def _apply(concerned: list[Backend], indices: list[int] | None) -> None:
+    """Let the backends of this process follow the variables, which have changed."""
+    if simulation_request.has_native_names():
+        simulate.switch(simulation_request.full_request())
+        return
+    for backend in concerned:
+        backend.set_visible(indices)
 
 
 def _require_unused(call: str) -> list[Backend]:
@@ -102,10 +111,30 @@ def _show_simulated(wanted: list[int], call: str) -> None:
     have = simulation_request.simulated_gpus()
     _check(wanted, have, call, simulation_request.why_hidden() or f"devshim simulates {have}")
     _explain_line("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
-    simulate.keep_first(len(wanted))
+    _keep_first(len(wanted))
     earlier = _simulated
     before = earlier[1] if earlier is not None and earlier[0] == have else have
     _simulated = (len(wanted), before)
+
+
+def _keep_first(gpus: int) -> None:
+    """Show only the first simulated GPUs; they are all the same, so it does not matter which."""
+    simulate.switch((gpus, *simulation_request.full_request()[1:]))
+
+
+def _set_for_simulated(wanted: list[int], call: str) -> tuple[str, str]:
+    """Set the variable for simulated GPUs with native names, and return its name and value."""
+    variable = "CUDA_VISIBLE_DEVICES"
+    value = os.environ.get(variable)
+    numbers = simulation_request.visible_indices(simulation_request.full_request()[0])
+    given = f"{variable} is {value!r}" if value else f"devshim simulates {len(numbers)}"
+    _check(wanted, len(numbers), call, simulation_request.why_hidden() or given)
+    if value and value.strip():
+        names = list(map(str.strip, value.split(",")))
+    else:  # an empty value hides real GPUs: a number may be that of one of them, but none has one of these UUIDs
+        names = list(map(str if value is None else simulation_request.uuid, numbers))
+    os.environ[variable] = ",".join(names[index] for index in wanted) or "-1"
+    return variable, os.environ[variable]
 
 
 def _set_environment(wanted: list[int], call: str) -> tuple[str, str]:

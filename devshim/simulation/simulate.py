@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from devshim.registry.simulation_request import Request
     from devshim.simulation.faults import Fault
 
-__all__ = ["simulate"]
+__all__ = ["simulate", "switch"]
 
 _SWITCHING = RLock()
 
@@ -60,7 +60,7 @@ class Simulation:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        _switch(self._before)
+        switch(self._before)
 
     def __repr__(self) -> str:
         names = " with native names" if self.native_names else ""
@@ -128,13 +128,8 @@ def simulate(
     platform = like if like == "cuda" else read_like(like, count)
     names, arrival = read_native_names(native_names, platform), read_async_copies(async_copies)
     request = (count, read_limit(memory), _read_faults(faults), platform, names and count > 0, arrival)
-    _switch(request)
+    switch(request)
     return Simulation(request, before)
-
-
-def keep_first(gpus: int) -> None:
-    """Show only the first ``gpus`` of the simulated GPUs; they are all the same, so it does not matter which."""
-    _switch((gpus, *simulation_request.full_request()[1:]))
 
 
 def apply_request(backend: Backend) -> None:
@@ -151,7 +146,7 @@ def apply_request(backend: Backend) -> None:
     _simulate_nvml(request[4])
 
 
-def _switch(request: Request) -> None:
+def switch(request: Request) -> None:
     """Set the process's request on all frameworks or on none; only one thread at a time does this."""
     with _SWITCHING:
         _switch_all(request)

@@ -216,6 +216,27 @@ expect(ds.AlreadyStartedError, ds.set_visible_devices, [0])
 """)
 
     @pytest.mark.fresh
+    @feature("native_names", "visible_devices")
+    def test_set_visible_devices_with_native_names(self) -> None:
+        """With native names, `set_visible_devices` selects among the GPUs that the variable shows, and sets it."""
+        self.without_gpus("""
+import os
+from devshim.registry.simulation_request import uuid
+ds.use(name)
+os.environ["CUDA_VISIBLE_DEVICES"] = given = f"{uuid(2)},{uuid(0)}"
+ds.simulate(3, native_names=True)
+for shown, value in (([0], uuid(2)), ([1], uuid(0)), ([], "-1"), ([1, 0], f"{uuid(0)},{uuid(2)}")):
+    ds.set_visible_devices(shown)
+    assert (ds.device_count(), os.environ["CUDA_VISIBLE_DEVICES"]) == (len(shown), value), shown
+    ds.set_visible_devices(None)
+    assert (ds.device_count(), os.environ["CUDA_VISIBLE_DEVICES"]) == (2, given), shown
+ds.set_visible_devices([1])
+x = ds.ones(3, device="gpu:0")
+assert str(ds.device_of(x + 1)) == "gpu:0"
+expect(ds.DeviceNotFoundError, ds.require, "gpu:1")
+""")
+
+    @pytest.mark.fresh
     @feature("memory_policy")
     def test_memory_policy_before_the_start(self) -> None:
         """`memory_policy` is accepted before the first tensor; it is refused afterwards, and for an invalid policy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -15,7 +16,9 @@ import devshim as ds
 from devshim.errors import messages
 from devshim.registry import registry, simulation_request
 from devshim.registry.simulation_request import uuid
+from devshim.runtime import visible_devices
 from devshim.simulation import removed_gpus
+from devshim.simulation.driver_numbers import driver_number
 
 GIB = 2**30
 
@@ -421,14 +424,62 @@ def test_the_error_of_a_hidden_gpu_names_the_variable(
         ds.require("gpu:1")
 
 
-def test_visible_devices_hide_all_gpus_with_native_names() -> None:
+@pytest.mark.parametrize(
+    ("before", "wanted", "after", "numbers"),
+    [
+        ("2,0", [0], "2", [2]),
+        ("2, 0", [1], "0", [0]),
+        ("2,0", [1, 0], "0,2", [0, 2]),
+        (f"0,{uuid(2)}", [1], uuid(2), [2]),
+        ("", [2, 1], f"{uuid(2)},{uuid(1)}", [2, 1]),
+        (None, [1], "1", [1]),
+        (None, [], "-1", []),
+    ],
+)
+def test_visible_devices_change_the_variable_of_native_names(
+    before: str | None, wanted: list[int], after: str, numbers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They select among the GPUs that the variable shows. An empty one hides real GPUs, which stay hidden."""
     ds.use("numpy")
+    monkeypatch.setattr(visible_devices, "_before", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "" if before is None else before)
+    if before is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    with ds.simulate(3, native_names=True):
+        at_first = ds.device_count()
+        ds.set_visible_devices(wanted)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == after
+        assert ds.device_count() == len(numbers)
+        assert [driver_number(index) for index in range(len(numbers))] == numbers
+        with pytest.raises(ds.DeviceNotFoundError, match=f"{len(numbers)} (is|are) visible: CUDA_VISIBLE_DEVICES"):
+            ds.set_visible_devices([len(numbers)])
+        ds.set_visible_devices(None)
+        assert (os.environ.get("CUDA_VISIBLE_DEVICES"), ds.device_count()) == (before, at_first)
+
+
+def test_visible_devices_hide_all_gpus_with_native_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds.use("numpy")
+    monkeypatch.setattr(visible_devices, "_before", None)
     with ds.simulate(2, native_names=True):
         ds.set_visible_devices([])
-        with pytest.raises(ds.DeviceNotFoundError, match=r"ds.set_visible_devices\(\[\]\) hides all simulated GPUs"):
+        with pytest.raises(ds.DeviceNotFoundError, match=r"CUDA_VISIBLE_DEVICES='-1' hides all 2 simulated GPUs"):
             ds.require("gpu")
         ds.set_visible_devices(None)
         assert ds.device_count() == 2
+
+
+def test_visible_devices_that_fail_leave_the_variable(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(request: object) -> None:
+        msg = "no"
+        raise ValueError(msg)
+
+    ds.use("numpy")
+    with ds.simulate(2, native_names=True):
+        monkeypatch.setattr(visible_devices.simulate, "switch", fail)
+        with pytest.raises(ValueError, match="no"):
+            ds.set_visible_devices([1])
+        monkeypatch.undo()
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
 def test_no_gpus_have_no_native_names() -> None:
