@@ -25,8 +25,7 @@ def tensordot(xp: Any, x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
     if isinstance(axes, int):
         axes = (range(len(shapes[0]) - axes, len(shapes[0])), range(axes))
     first, second = (
-        [axis_of(int(each), len(shape), "tensordot") for each in which]
-        for which, shape in zip(axes, shapes, strict=True)
+        [axis_of(each, len(shape), "tensordot") for each in which] for which, shape in zip(axes, shapes, strict=True)
     )
     used = zip(shapes, (first, second), strict=True)
     rest = [[i for i in range(len(shape)) if i not in gone] for shape, gone in used]

@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from math import prod
-from typing import Any
+from operator import index
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from devshim.errors import ArgumentError
+from devshim.errors.formatting import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def axis_of(axis: int, count: int, call: str) -> int:
     """Return an axis as a number from 0, after checking that it exists."""
+    if type(axis) is not int:
+        axis = _whole_axis(axis, call)
     if not -count <= axis < count:
         msg = f"{call} was given axis {axis} for a tensor of {dimensions(count)}"
         raise ArgumentError(msg, f"an axis is between {-count} and {count - 1}" if count else "leave axis out")
     return axis % count
+
+
+def _whole_axis(axis: Any, call: str) -> int:
+    """Return an axis that is a bool or an integer of NumPy as an int; NumPy refuses the other types too."""
+    try:
+        return index(axis)
+    except TypeError as error:
+        msg = f"the axis of {call} is {describe(axis)}, and it must be an int"
+        raise ArgumentError(msg, "pass an int, such as axis=0") from error
+
+
+def take_axis(axis: int | None, count: int) -> int:
+    """Return the axis of ``take``, which is optional for vectors only."""
+    if axis is None and count != 1:
+        msg = f"take was given no axis for a tensor of {dimensions(count)}"
+        raise ArgumentError(msg, "name the axis: axis=0")
+    return axis_of(0 if axis is None else axis, count, "take")
+
+
+def requiring_axis(take: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a framework's ``take``, which selects from the flattened tensor without an axis, with a check of it."""
+
+    @wraps(take)
+    def call(x: Any, indices: Any, /, *, axis: int | None = None, **options: Any) -> Any:
+        return take(x, indices, axis=take_axis(None, np.ndim(x)) if axis is None else axis, **options)
+
+    return call
 
 
 def dimensions(count: int) -> str:
@@ -53,7 +88,7 @@ def axes_of(axis: Any, count: int, call: str) -> tuple[int, ...]:
     if type(axis) is int:
         return (axis_of(axis, count, call),)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    found = tuple(axis_of(int(each), count, call) for each in given)
+    found = tuple(axis_of(each, count, call) for each in given)
     if len(set(found)) < len(found):
         msg = f"{call} was given an axis twice: {axis}"
         raise ArgumentError(msg, "name each axis once")

@@ -14,6 +14,7 @@ import numpy as np
 
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import compat_namespace, native_functions
+from devshim_backends._array_api.manipulation import requiring_axis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,8 @@ class CupyNamespace(Backend):
     def array_api(self) -> Mapping[str, Any]:
         on_host = native_functions(compat_namespace(self.title, "numpy"))
         on_gpu = native_functions(compat_namespace(self.title, "cupy"))
+        for functions in (on_host, on_gpu):
+            functions["take"] = requiring_axis(functions["take"])
         return {name: _dispatch_on_device(found, on_host.get(name, found)) for name, found in on_gpu.items()}
 
 

@@ -19,6 +19,7 @@ from jax._src.array import ArrayImpl
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import ABOUT_DTYPES, native_functions
 from devshim_backends._array_api.following import follow_tensors
+from devshim_backends._array_api.manipulation import requiring_axis
 from devshim_backends._jax.internals.widths import NARROW, enable_x64, is_wide
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class JaxNamespace(Backend):
     def array_api(self) -> Mapping[str, Any]:
         full = hasattr(jnp, "__array_api_version__")
         found = native_functions(jnp if full else import_module("jax.experimental.array_api"))
+        found["take"] = requiring_axis(found["take"])
         return {
             name: fn
             if name in ABOUT_DTYPES - {"result_type"}

@@ -58,6 +58,8 @@ class MxnetCreation(MxnetTensors):
         if kind.kind in "OUS":  # NumPy before 1.24 also makes objects of rows that are not equally long
             msg = f"NumPy makes an array of dtype {kind.name} from them"
             raise ValueError(msg)
+        if dtype is not None and kind.kind == "c":
+            require_values_fit(values, "bfloat16" if is_bfloat16(dtype) else np.dtype(dtype).name, array)
         if kind.kind not in "biuf":
             raise messages.no_dtype(self, kind.name)
         if dtype is not None and not is_bfloat16(dtype):

@@ -15,19 +15,22 @@ import numpy as np
 from devshim.contract.namespaces import ABOUT_DTYPES
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.following import follow_tensors
-from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choice, need_elements, need_tensors
+from devshim_backends._array_api.manipulation import (
+    axes_of,
+    axis_of,
+    need_choice,
+    need_elements,
+    need_tensors,
+    take_axis,
+)
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import extensions
 from devshim_backends._mxnet.internals import bfloat16, elementwise, sorting, symbols, whole_numbers
 from devshim_backends._mxnet.internals.elementwise import (
-    BITS,
-    COMPARISONS,
     DT,
     RARE,
     WIDE,
     cast,
-    computed_in_float32,
-    iota,
     name_of,
     np_function,
     scalar,
@@ -115,7 +118,7 @@ def _first_of(call: str, x: Any, axis: int) -> Any:
     """Return the first place of the largest or smallest integer, which float64 would round."""
     x = x.astype("int64", copy=False)
     chosen = np_function(call.removeprefix("arg"))(x, axis=axis, keepdims=True)
-    return mx.np.argmax(COMPARISONS["equal"](x, chosen).astype("float32"), axis=axis)
+    return mx.np.argmax(elementwise.COMPARISONS["equal"](x, chosen).astype("float32"), axis=axis)
 
 
 def _index_of(call: str) -> Callable[..., Any]:
@@ -125,13 +128,9 @@ def _index_of(call: str) -> Callable[..., Any]:
         where = 0 if axis is None else axis_of(axis, count, call)
         x = x.reshape((-1,)) if axis is None else x
         found = (_first_of if name_of(x) in WIDE else _place_of)(call, x, where).astype("int64")
-        return (
-            found.reshape((1,) * count)
-            if keepdims and axis is None
-            else mx.np.expand_dims(found, where)
-            if keepdims
-            else found
-        )
+        if keepdims:
+            return found.reshape((1,) * count) if axis is None else mx.np.expand_dims(found, where)
+        return found
 
     return find
 
@@ -160,7 +159,8 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return with_kernel_dtype(mx.np.stack)(_same_dtype(need_tensors(arrays, "stack")), axis)
+    xs = _same_dtype(need_tensors(arrays, "stack"))
+    return with_kernel_dtype(mx.np.stack)(xs, axis_of(axis, len(xs[0].shape) + 1, "stack"))
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
@@ -174,7 +174,7 @@ def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
 
 
 def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
-    where = axis_of(0 if axis is None else axis, len(x.shape), "take")
+    where = take_axis(axis, len(x.shape))
     return with_kernel_dtype(mx.np.take)(x, indices, axis=where, mode="wrap")
 
 
@@ -192,9 +192,9 @@ def _matmul(x1: Any, x2: Any, /) -> Any:
     first = mx.np.expand_dims(first, 0) if vectors[0] else first
     second = mx.np.expand_dims(second, 1) if vectors[1] else second
     if DT.isdtype(kept, "integral"):
-        found = whole_numbers.matmul(first.astype("int64"), second.astype("int64"), BITS[kept])
+        found = whole_numbers.matmul(first.astype("int64"), second.astype("int64"), elementwise.BITS[kept])
     else:
-        found = computed_in_float32(mx.np.matmul, on_host=True)(first, second)
+        found = elementwise.computed_in_float32(mx.np.matmul, on_host=True)(first, second)
     found = found.squeeze(-1) if vectors[1] else found
     found = found.squeeze(-1 if vectors[1] else -2) if vectors[0] else found
     return found.astype(kept, copy=False)
@@ -253,7 +253,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "cast": cast,
     "shape": lambda x: tuple(x.shape),
     "scalar": scalar,
-    "iota": iota,
+    "iota": elementwise.iota,
     "_take_along_last": _take_along_last,
     "_argsort": sorting.argsort,
     "_sort": sorting.sort,

@@ -53,6 +53,10 @@ class NumpyCreation(NumpyTensors):
             if name is not None:
                 require_values_fit(values, name)
             array = np.array(values, dtype=dtype)
+        except TypeError:  # NumPy's error for a complex number does not name the dtype
+            if dtype is not None:
+                require_values_fit(values, np.dtype(dtype).name)
+            raise
         except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning
         if array.dtype.kind in "OSU" or array.dtype.type is np.void:  # ml_dtypes have the kind V, too

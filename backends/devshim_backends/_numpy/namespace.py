@@ -17,6 +17,7 @@ import numpy as np
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import ABOUT_DTYPES, compat_namespace, native_functions
 from devshim.registry import mismatches
+from devshim_backends._array_api.manipulation import requiring_axis
 from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class NumpyNamespace(Backend):
 
     def array_api(self) -> Mapping[str, Any]:
         found = native_functions(compat_namespace(self.title, "numpy"))
+        found["take"] = requiring_axis(found["take"])
         return {name: each if name in ABOUT_DTYPES else self._adapt(name, each) for name, each in found.items()}
 
     def _adapt(self, name: str, fn: Callable[..., Any]) -> Callable[..., Any]:

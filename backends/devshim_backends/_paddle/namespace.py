@@ -14,7 +14,14 @@ from devshim.contract.namespaces import ABOUT_DTYPES
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.elementwise import with_promotion
 from devshim_backends._array_api.following import follow_tensors
-from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choice, need_elements, need_tensors
+from devshim_backends._array_api.manipulation import (
+    axes_of,
+    axis_of,
+    need_choice,
+    need_elements,
+    need_tensors,
+    take_axis,
+)
 from devshim_backends._array_api.table import complete
 from devshim_backends._paddle import extensions
 from devshim_backends._paddle.internals import statistics
@@ -139,7 +146,9 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return in_wider(lambda *ts: paddle.stack(list(ts), axis))(*_same_dtype(need_tensors(arrays, "stack")))
+    xs = _same_dtype(need_tensors(arrays, "stack"))
+    where = axis_of(axis, len(xs[0].shape) + 1, "stack")
+    return in_wider(lambda *ts: paddle.stack(list(ts), where))(*xs)
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
@@ -157,7 +166,7 @@ def _flip(x: Any, /, *, axis: Any = None) -> Any:
 
 
 def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
-    where = axis_of(0 if axis is None else axis, len(x.shape), "take")
+    where = take_axis(axis, len(x.shape))
     indices = paddle.where(indices < 0, indices + x.shape[where], indices)
     return in_wider(lambda t: paddle.index_select(t, indices, where))(x)
 

@@ -17,7 +17,14 @@ from devshim.errors import ArgumentError
 from devshim_backends._array_api.dtypes import Dtypes
 from devshim_backends._array_api.elementwise import with_promotion
 from devshim_backends._array_api.following import follow_tensors
-from devshim_backends._array_api.manipulation import axes_of, axis_of, need_choice, need_elements, need_tensors
+from devshim_backends._array_api.manipulation import (
+    axes_of,
+    axis_of,
+    need_choice,
+    need_elements,
+    need_tensors,
+    take_axis,
+)
 from devshim_backends._array_api.table import complete
 from devshim_backends._tensorflow import extensions
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
@@ -173,7 +180,8 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
-    return tf.stack(_same_dtype(need_tensors(arrays, "stack")), axis)
+    xs = _same_dtype(need_tensors(arrays, "stack"))
+    return tf.stack(xs, axis_of(axis, len(xs[0].shape) + 1, "stack"))
 
 
 def _expand_dims(x: Any, /, axis: Any = 0) -> Any:
@@ -192,7 +200,7 @@ def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
 
 
 def _take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
-    where = axis_of(0 if axis is None else axis, len(x.shape), "take")
+    where = take_axis(axis, len(x.shape))
     size = tf.cast(tf.shape(x)[where], indices.dtype)
     return tf.gather(x, tf.where(tf.less(indices, 0), indices + size, indices), axis=where)
 

@@ -77,6 +77,27 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
 }
 """Calls that every framework refuses."""
 
+ALONG_AXES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    **{
+        name: lambda xp, x, axis, name=name: getattr(xp, name)(x, axis=axis)
+        for name in (
+            *("sum", "prod", "max", "min", "mean", "std", "var", "argmax", "argmin", "sort", "argsort", "flip"),
+            *("unstack", "cumulative_sum", "count_nonzero", "diff", "expand_dims"),
+        )
+    },
+    "any": lambda xp, x, axis: xp.any(xp.greater(x, 0), axis=axis),
+    "all": lambda xp, x, axis: xp.all(xp.greater(x, 0), axis=axis),
+    "concat": lambda xp, x, axis: xp.concat([x, x], axis=axis),
+    "stack": lambda xp, x, axis: xp.stack([x, x], axis=axis),
+    "roll": lambda xp, x, axis: xp.roll(x, 1, axis=axis),
+    "squeeze": lambda xp, x, axis: xp.squeeze(xp.reshape(x, (1, -1)), axis=axis),
+    "moveaxis": lambda xp, x, axis: xp.moveaxis(x, axis, 1),
+    "permute_dims": lambda xp, x, axis: xp.permute_dims(x, (1, axis)),
+    "take": lambda xp, x, axis: xp.take(x, xp.argmax(x, axis=0), axis=axis),
+    "vecdot": lambda xp, x, axis: xp.vecdot(x, x, axis=axis),
+}
+"""Calls with an axis of a matrix."""
+
 
 class NamespaceValuesTests(Kit):
     """The values of the array API's functions on every framework."""
@@ -188,6 +209,25 @@ class NamespaceValuesTests(Kit):
         with pytest.raises((ValueError, IndexError, RuntimeError, TypeError)) as caught:
             REFUSED[call](ds.namespace(x), x)
         assert not str(caught.value).endswith(("index out of range", "got 1)", "got 0)"))
+
+    @feature("namespace")
+    @pytest.mark.parametrize("call", ALONG_AXES)
+    def test_an_axis_is_an_int(self, call: str, device: Device) -> None:
+        """No function truncates a float."""
+        x = ds.from_numpy(np.arange(6, dtype="float32").reshape(2, 3), device)
+        ALONG_AXES[call](ds.namespace(x), x, 0)
+        with pytest.raises((TypeError, ds.ArgumentError)):
+            ALONG_AXES[call](ds.namespace(x), x, 0.0)
+
+    @feature("namespace")
+    def test_take_needs_an_axis_of_a_matrix(self, device: Device) -> None:
+        """Without an axis, `take` selects from a vector only."""
+        x = ds.from_numpy(np.arange(6, dtype="float32").reshape(2, 3), device)
+        xp = ds.namespace(x)
+        indices = ds.from_numpy(np.array([1, 0]), device)
+        with pytest.raises(ValueError, match="axis"):
+            xp.take(x, indices)
+        self._same(xp.take(x[0], indices), np.array([1, 0], "float32"), device)
 
     def _same(self, y: Any, expected: Any, device: Device) -> None:
         """Check the values, shape, kind of dtype and device of a result."""
