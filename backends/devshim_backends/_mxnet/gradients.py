@@ -7,6 +7,7 @@ computes into new arrays (1.9.1, 2.0.0b1): until the gradients are computed, the
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from devshim_backends._mxnet.models.traversal import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
     from devshim.contract.gradients import Call
@@ -43,7 +45,7 @@ class MxnetGradients(MxnetCreation):
         recorded_by_caller = mx.autograd.is_recording()
         token = _RECORDING.set(True)
         try:
-            with mx.autograd.record():
+            with mx.autograd.record(), _shapes_for(xs):
                 inputs = [_variable(x) for x in xs]
                 value, tensors = call(list(inputs), list(models))
         finally:
@@ -78,7 +80,16 @@ class MxnetGradients(MxnetCreation):
 
     def is_scalar(self, x: Tensor) -> bool:
         shape = self.shape(x)
-        return shape == () or (shape == (1,) and not (isinstance(x, mx.np.ndarray) and mx.util.is_np_shape()))
+        return shape == () or (shape == (1,) and not isinstance(x, mx.np.ndarray))
+
+
+def _shapes_for(xs: Sequence[Tensor]) -> AbstractContextManager[object]:
+    """Return the scope of a function of arrays of ``mx.np``, or of other arrays.
+
+    While NumPy's shapes are off, which is the default of 1.9, and of 2.0 in new threads, ``x[0]`` of a vector has the
+    shape (1,), and would not be a scalar.
+    """
+    return numpy_shapes() if xs and all(isinstance(x, mx.np.ndarray) for x in xs) else nullcontext()
 
 
 def _variable(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.testing.base import Kit
+from devshim.testing.base import Kit, in_thread
 from devshim.testing.values import feature
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class GradientRefusalTests(Kit):
         x = self.tensor()
         results: list[tuple[Callable[[Tensor], Any], str]] = [
             (lambda t: t * t, "scalar"),
+            (lambda t: (t * t)[0, :1], r"it returned shape \(1,\)"),
             (lambda t: 1.0, "returns a tensor"),
             (lambda t: None, "returns a tensor"),
             (lambda t: ((t * t)[0, 0], 3), "returns a tensor"),
@@ -52,6 +53,14 @@ class GradientRefusalTests(Kit):
             with pytest.raises(ds.ArgumentError, match=text) as caught:
                 ds.value_and_grad(fn)(x)
             assert caught.value.hint
+
+    @feature("value_and_grad")
+    def test_an_element_is_a_scalar(self) -> None:
+        """An element of a vector has the shape (), also in a new thread, for which MXNet has settings of its own."""
+        x = self.tensor()
+        for fn in (lambda t: (t * t)[0, 0], lambda t: (t * t)[0][0]):
+            for value, _ in (ds.value_and_grad(fn)(x), in_thread(lambda fn=fn: ds.value_and_grad(fn)(x))):
+                assert ds.to_numpy(value).shape == ()
 
     def test_a_framework_without_gradients_says_so(self) -> None:
         """Without automatic differentiation, the call raises with the declared reason."""
