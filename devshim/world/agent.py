@@ -29,6 +29,7 @@ from devshim.world.launchers import without_launchers
 from devshim.world.news import News
 from devshim.world.output import lines
 from devshim.world.rank_process import RankProcess
+from devshim.world.reports import WAITS
 from devshim.world.step_store import StepStore
 
 __all__ = ["Agent", "with_concurrency_groups"]
@@ -186,10 +187,10 @@ class Agent:
             for rank, each in list(self._ranks.items()):
                 self._send_state(rank, each, is_due)
                 self._send_raised(rank, each)
-                waits = each.heartbeat.get("seconds", 0.0) + (time.monotonic() - each.last_heartbeat)
+                self._send_call(rank, each)
                 if each.process.poll() is not None or each.heartbeat.get("what") is None:
                     each.reported_late = False
-                elif waits > self._timeout and not each.reported_late and not self._news.is_full:
+                elif each.waits > self._timeout and not each.reported_late and not self._news.is_full:
                     each.reported_late = True
                     self._news.add("late", rank)
 
@@ -199,6 +200,13 @@ class Agent:
         if each.process.poll() is None and (now[:1] != each.reported[:1] or (is_due and now != each.reported)):
             each.reported = now
             self._news.add("state", rank, *now)
+
+    def _send_call(self, rank: int, each: RankProcess) -> None:
+        """Report once the collective in which a rank has waited some seconds: another may never make this call."""
+        call = each.heartbeat.get("step", 0), each.heartbeat.get("what")
+        if call[1] is not None and call != each.reported_call and each.waits > WAITS and each.process.poll() is None:
+            each.reported_call = call
+            self._news.add("waits", rank, each.report())
 
     def _send_raised(self, rank: int, each: RankProcess) -> None:
         """Report a rank whose program has ended with an exception some seconds ago, and whose process has not."""

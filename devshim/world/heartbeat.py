@@ -44,7 +44,8 @@ def begin(steps: Any = None) -> None:
     """Start the thread in a process that an agent started; with steps, report their collectives from now on.
 
     Args:
-        steps: An object with the attributes ``number``, and ``doing``: None, or ``number``, ``what``, ``began``.
+        steps: An object with the attributes ``number``, and ``doing``: None, or ``number``, ``what``, ``began``; and
+            maybe ``engine``, as in `devshim.world.steps.Steps`.
     """
     global _steps, _running
     _steps = steps if steps is not None else _steps
@@ -107,7 +108,9 @@ def _report() -> dict[str, Any]:
     what = None if doing is None else doing.what
     step = getattr(_steps, "number", 0) if doing is None else doing.number
     ends = not threading.main_thread().is_alive()  # other threads and registered exit functions may still run
-    return {"step": step, "what": what, "seconds": seconds, "ends": ends, "raised": _last_error() if ends else ""}
+    raised = _last_error() if ends else ""
+    engine = getattr(_steps, "engine", "")
+    return {"step": step, "what": what, "engine": engine, "seconds": seconds, "ends": ends, "raised": raised}
 
 
 def _last_error() -> str:

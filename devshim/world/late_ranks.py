@@ -1,21 +1,25 @@
-"""The error of a job in which a rank waits too long in a collective: which rank is late, or how the ranks differ."""
+"""The error of a job in which a rank waits in a collective, too long or for a rank that will never make this call.
+
+It names the rank that is late or has returned, or says how the ranks differ.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from devshim.errors import RankLateError, RanksDisagreeError
 from devshim.errors.formatting import list_some
 from devshim.world.causes import ONE_ORDER, describe_returned, name_ranks
-from devshim.world.reports import SILENT
+from devshim.world.reports import SILENT, WAITS
 
 if TYPE_CHECKING:
     from devshim.errors import WorldError
     from devshim.world.reports import Report
 
-__all__ = ["find_late"]
+__all__ = ["find_late", "find_stuck"]
 
 
 def find_late(
@@ -73,11 +77,60 @@ def find_late(
     return error
 
 
+def find_stuck(
+    reports: Mapping[int, Report], returned: Mapping[int, int], hosts: Sequence[str], cut_off: Collection[int] = ()
+) -> WorldError | None:
+    """Return the error of a job in which ranks wait for one that will never make their call; None without any.
+
+    That rank has returned, or makes another call in the same step. Where both calls use the framework's engine, the
+    ranks find that out themselves. But a rank that starts the engine waits for the others, and one that knows no
+    framework with an engine does not start it.
+
+    Args:
+        reports: As for `find_late`, or older ones of some ranks.
+        returned: The ranks that have returned -> the last step of each.
+        hosts: The host of each rank.
+        cut_off: As for `find_late`.
+    """
+    if any(each.silent > SILENT for each in reports.values()):
+        return None  # a rank that does not answer is another error, after the time that a collective may wait
+    waiting = {rank: each for rank, each in reports.items() if each.what is not None and _waited(each) > WAITS}
+    if any(each.step > min(returned.values(), default=each.step) for each in waiting.values()):
+        longest = max(map(_waited, waiting.values()))
+        return find_late(reports, sorted(returned), hosts, round(longest), cut_off)
+    by_step: dict[int, list[int]] = {}
+    for rank in sorted(waiting):
+        by_step.setdefault(waiting[rank].step, []).append(rank)
+    for step, ranks in by_step.items():
+        calls = {(waiting[rank].engine, waiting[rank].what) for rank in ranks}
+        if any(_differ(*pair) for pair in combinations(calls, 2)):
+            return _disagreement(step, ranks, reports, hosts)
+    return None
+
+
+def _waited(report: Report) -> float:
+    """Return the seconds for which a rank has been in its collective."""
+    return report.seconds + report.silent
+
+
+def _differ(first: tuple[str, str | None], second: tuple[str, str | None]) -> bool:
+    """Return True if two ranks cannot meet: one engine starts in the other call's place, or only one rank has one."""
+    (engine, what), (other, said) = first, second
+    if engine == other:
+        return what != said
+    return "none" in (engine, other)  # otherwise, the start of one of them has ended earlier
+
+
 def _disagreement(
     step: int, waiting: Sequence[int], reports: Mapping[int, Report], hosts: Sequence[str]
 ) -> RanksDisagreeError:
     """Return the error of ranks that make different calls in one step."""
-    each = "; ".join(f"{name_ranks([rank], hosts)}: {reports[rank].what}" for rank in waiting)
+    has_engines = len({reports[rank].engine == "none" for rank in waiting}) > 1
+    calls = {
+        rank: f"{reports[rank].what}{' without an engine' if has_engines and reports[rank].engine == 'none' else ''}"
+        for rank in waiting
+    }
+    each = "; ".join(f"{name_ranks([rank], hosts)}: {calls[rank]}" for rank in waiting)
     known = [rank for rank in waiting if reports[rank].at]
     lines = list_some(known, 4, lambda rank: f"rank {rank} at {reports[rank].at}")
     problem = f"the ranks do not agree on step {step}: {each}"

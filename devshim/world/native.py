@@ -111,9 +111,10 @@ class Native:
         Raises:
             WorldError: The engine did not start, as for `start`; or another error of `start`.
         """
-        if self._engine is not None or (own is not None and self.start(own)):
-            return True
-        return current.chosen_name() is not None and self.start(current.current())
+        runs = self._engine is not None or (own is not None and self.start(own))
+        runs = runs or (current.chosen_name() is not None and self.start(current.current()))
+        self._steps.engine = "runs" if runs else "none"
+        return runs
 
     def start(self, backend: Backend) -> bool:
         """Return True if an engine runs; the first call with a backend starts that of the backend.

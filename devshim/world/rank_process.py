@@ -26,6 +26,7 @@ class RankProcess:
         self.reported_late: bool = False
         self.reported_raised: bool = False
         self.reported: tuple[Any, ...] = ()
+        self.reported_call: tuple[Any, ...] = ()
 
     @property
     def tail(self) -> str:
@@ -36,6 +37,11 @@ class RankProcess:
     def silent(self) -> float:
         """The seconds since its last heartbeat."""
         return time.monotonic() - self.last_heartbeat
+
+    @property
+    def waits(self) -> float:
+        """The seconds for which it has been in a collective."""
+        return float(self.heartbeat.get("seconds", 0.0)) + self.silent
 
     @property
     def state(self) -> str:

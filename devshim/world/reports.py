@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SILENT", "Ended", "Report"]
+__all__ = ["SILENT", "WAITS", "Ended", "Report"]
 
 SILENT = 2.0
 """Seconds without a heartbeat, after which a rank does not answer."""
+WAITS = 2.0
+"""Seconds in a collective, after which the agent of a rank says so to the launcher."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Report:
         ends: True if the program has ended, but the process has not.
         raised: The type of the last exception that Python has stored, or an empty text; see `has_raised`.
         tail: The end of its output, if it has ended.
+        engine: Whether it has an engine, as in `devshim.world.steps.Steps`.
     """
 
     silent: float = 0.0
@@ -54,3 +57,4 @@ class Report:
     ends: bool = False
     raised: str = ""
     tail: str = ""
+    engine: str = ""

@@ -34,11 +34,14 @@ class Steps:
     Attributes:
         number: How many have started.
         doing: The one that runs now, or None.
+        engine: ``"runs"`` or ``"none"``, as the last call found the framework's engine; ``"starts"`` while it starts;
+            empty before the first call.
     """
 
     def __init__(self) -> None:
         self.number: int = 0
         self.doing: Step | None = None
+        self.engine: str = ""
         self._running = threading.RLock()
 
     @contextmanager
@@ -83,8 +86,13 @@ class Steps:
         Raises:
             UnsupportedError: As for `alone`.
         """
-        with self.alone(what), self._report(self.number + 1, what) as step:
-            yield step
+        with self.alone(what):
+            before, self.engine = self.engine, "starts"
+            try:
+                with self._report(self.number + 1, what) as step:
+                    yield step
+            finally:
+                self.engine = before
 
     @contextmanager
     def pause(self) -> Iterator[None]:

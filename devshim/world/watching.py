@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from devshim.errors import HostLostError, WorldError
-from devshim.world import causes, lost_agents, rank_environment
+from devshim.world import agents, causes, lost_agents, rank_environment
 from devshim.world.agent import with_concurrency_groups
 from devshim.world.cluster import Host, chosen, hosts_of, share_ranks
 from devshim.world.job import Job, require_possible
-from devshim.world.late_ranks import find_late
+from devshim.world.late_ranks import find_late, find_stuck
 
 __all__ = ["run"]
 
@@ -77,6 +76,10 @@ class Attempt:
         self.cut_off: set[int] = set()  # of the results, as in `causes.describe_returned`
         self.failed: dict[int, causes.Ended] = {}
         self.late_since: float | None = None
+        self.waiting: dict[int, causes.Report] = {}
+        """The last report of each rank that has waited some seconds in a collective, from that moment."""
+        self.last_steps: dict[int, int] = {}
+        """The last collective of each rank that has returned."""
         self.received: list[int] = [0] * len(hosts)
         """How many answers each agent has given to the question for news."""
         self.unreachable: lost_agents.Unreachable = lost_agents.Unreachable()
@@ -97,17 +100,8 @@ class Attempt:
 
     def _stop_all(self) -> dict[int, int]:
         """End all ranks and agents; return how many collectives each rank has started, if its agent answers."""
-        import ray
-
-        agents, self.agents = self.agents, []
-        asked = [agent.stop.remote() for agent in agents]
-        steps: dict[int, int] = {}
-        for ref in ray.wait(asked, num_returns=len(asked), timeout=10)[0] if asked else ():
-            with suppress(ray.exceptions.RayError):
-                steps.update(ray.get(ref))
-        for agent in agents:
-            ray.kill(agent)
-        return steps
+        stopped, self.agents = self.agents, []
+        return agents.stop_all(stopped)
 
     def _place(self) -> None:
         """Start an agent on each host, and wait until all answer."""
@@ -210,6 +204,8 @@ class Attempt:
             waiting |= {self._ask(index): index for index in unreachable}
             if self.late_since is not None and not self.failed:
                 self._raise_if_late(time.monotonic() - self.late_since > _ENDING)
+            if ready and self.waiting and not self.failed:
+                self._raise_if_stuck()
             began = (began or time.monotonic()) if self.failed else None
             if began is not None:
                 grace = _ENDING if causes.is_of_peers(list(self.failed.values())) else _GRACE
@@ -261,6 +257,8 @@ class Attempt:
                 self.notify("output", rank, self.names[rank], *rest)
             elif kind == "state":
                 self.notify("state", rank, *rest)
+            elif kind == "waits":
+                self.waiting[rank] = causes.Report(**rest[0])
             elif kind == "late":
                 self.late_since = self.late_since or time.monotonic()
             elif kind == "raised":
@@ -269,11 +267,19 @@ class Attempt:
                 status, tail, at, result, step, is_over, exit_at = rest
                 self.failed.pop(rank, None)
                 if status == 0:
-                    self.results[rank] = result
+                    self.results[rank], self.last_steps[rank] = result, step
                     self.cut_off.update(() if is_over else (rank,))
                 else:
                     self.failed[rank] = causes.Ended(rank, status, tail, at, exit_at)
                 self.notify("end", rank, status, step, is_over)
+
+    def _raise_if_stuck(self) -> None:
+        """Raise the error of ranks that wait in a collective which another rank will never reach."""
+        if find_stuck(self.waiting, self.last_steps, self.names) is not None:
+            self.waiting = {}  # these reports may be old
+            error = find_stuck(self._collect_reports(), self.last_steps, self.names, self.cut_off)
+            if error is not None:
+                raise error
 
     def _raise_if_late(self, at_once: bool) -> None:
         """Raise the error of ranks that have waited too long; but first wait for a rank whose program has ended.
@@ -290,11 +296,4 @@ class Attempt:
             raise causes.failure(causes.find_ending(reports), self.names, list(self.results), self.cut_off)
 
     def _collect_reports(self) -> dict[int, causes.Report]:
-        import ray
-
-        asked = [agent.where.remote() for agent in self.agents]
-        found = {}
-        for ref in ray.wait(asked, num_returns=len(asked), timeout=2)[0]:
-            with suppress(ray.exceptions.RayError):
-                found.update({rank: causes.Report(**each) for rank, each in ray.get(ref).items()})
-        return found
+        return agents.collect_reports(self.agents)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from failing_ranks import LONG, busy, meet
 from listening import is_loopback, listening
 from one_host import host as host
 
@@ -136,3 +140,42 @@ def test_every_dtype_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(results) >= 12
         for dtype, values, found in results:
             assert (values, found) == ([5, 5, 5], dtype)
+
+
+def parted(framework: str, folder: str, other: str) -> None:
+    """Start an engine on rank 0 by a sum; the other rank has not chosen that framework, or returns."""
+    rank = int(os.environ["RANK"])
+    ds.use("numpy" if rank and other == "barrier" else framework)
+    x = ds.ones(2)
+    meet(folder, "imported")
+    if rank == 0:
+        ds.world().all_reduce_([x])
+    elif other == "barrier":
+        ds.world().barrier()
+
+
+SOON = 15
+
+
+def test_a_start_that_another_rank_never_joins_is_an_error_soon(tmp_path: Path) -> None:
+    """Both jobs at once: they mostly wait."""
+    framework = name()
+    if framework in ("jax", "tensorflow"):
+        pytest.skip("its engine does not start in a sum")
+
+    def failed(other: str) -> tuple[Any, float]:
+        folder = tmp_path / other
+        folder.mkdir()
+        with pytest.raises(ds.WorldError) as caught:
+            ds.launch(parted, framework, str(folder), other, ranks_per_host=2, timeout=LONG)
+        return caught.value, time.time() - max(each.stat().st_mtime for each in folder.iterdir())
+
+    with ThreadPoolExecutor(2) as pool:
+        (differs, first), (late, second) = pool.map(failed, ("barrier", "return"))
+    assert isinstance(differs, ds.RanksDisagreeError)
+    start = f"rank 0 on host0: start of the ranks of {framework}"
+    assert f"do not agree on step 1: {start}; rank 1 on host0: barrier without an engine" in differs.problem
+    assert isinstance(late, ds.RankLateError)
+    assert late.late == (1,)
+    assert "rank 1 on host0 has returned; rank 0 on host0 waits at test_engines.py:" in late.problem
+    assert max(first, second) < SOON * busy()

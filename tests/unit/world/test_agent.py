@@ -141,3 +141,29 @@ def test_a_rank_whose_process_goes_on_after_an_exception_is_reported(
     assert raised[1] == 0
     assert str(raised[2]).rstrip().endswith("ValueError: invalid literal for int() with base 10: 'x'")
     assert raised[3] == "<string>:6 in <module>"
+
+
+WAITS = """
+import time
+from devshim.world import heartbeat
+from devshim.world.steps import Steps
+steps = Steps()
+heartbeat.begin(steps)
+with steps.start("start of the ranks of torch"):
+    time.sleep(1000)
+"""
+
+
+def test_a_rank_that_waits_in_a_collective_is_reported_once(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[Agent.__module__], "WAITS", 0.5)
+    agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", WAITS], b"", None, ".")
+    news: list[tuple[object, ...]] = []
+    answers, until = 0, time.monotonic() + 60
+    while "waits" not in (each[0] for each in news) and time.monotonic() < until:
+        news += agent.news(5, answers)
+        answers += 1
+    news += agent.news(2, answers)
+    ((_, rank, report),) = (each for each in news if each[0] == "waits")
+    assert isinstance(report, dict)
+    assert (rank, report["step"], report["engine"]) == (0, 1, "starts")
+    assert report["what"] == "start of the ranks of torch"

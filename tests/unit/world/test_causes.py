@@ -11,7 +11,7 @@ import pytest
 import devshim as ds
 from devshim.world import causes
 from devshim.world.causes import Ended, Report
-from devshim.world.late_ranks import find_late
+from devshim.world.late_ranks import find_late, find_stuck
 
 HOSTS = ["a", "a", "b"]
 TRACEBACK = """Traceback (most recent call last):
@@ -334,3 +334,41 @@ def test_ranks_that_disagree_are_named_with_their_lines() -> None:
 
 def test_many_ranks_are_counted() -> None:
     assert causes.name_ranks(range(9), ["a"] * 9) == "rank 0 on a, rank 1 on a, rank 2 on a, rank 3 on a and 5 more"
+
+
+START = "start of the ranks of torch"
+STARTS = Report(0, 1, START, 3.2, "train.py:7 in step", engine="starts")
+BARRIER = Report(0, 1, "barrier", 3.1, "train.py:9 in step", engine="none")
+
+
+def test_a_rank_that_returned_before_a_call_is_named_soon() -> None:
+    error: Any = find_stuck({0: STARTS, 1: Report(0, 0)}, {2: 0}, HOSTS)
+    line = "rank 2 on b has returned; rank 0 on a waits at train.py:7 in step"
+    assert error.problem == f"step 1 ({START}) has waited 3 s on rank 0 on a: {line}"
+    assert (error.waiting, error.late) == ((0,), (2,))
+    assert find_stuck({0: STARTS}, {2: 1}, HOSTS) is None  # it has made this call
+
+
+def test_ranks_in_an_engine_and_without_one_disagree() -> None:
+    error = find_stuck({0: STARTS, 2: BARRIER}, {}, HOSTS)
+    assert isinstance(error, ds.RanksDisagreeError)
+    assert error.problem == (
+        f"the ranks do not agree on step 1: rank 0 on a: {START}; rank 2 on b: barrier without an engine "
+        "(rank 0 at train.py:7 in step, rank 2 at train.py:9 in step)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (Report(0, 1, "start of the ranks of jax", 3, engine="starts"), True),
+        (Report(0, 1, START, 3, engine="starts"), False),
+        (Report(0, 1, "barrier", 3, engine="runs"), False),  # the start has ended there
+        (Report(0, 2, "barrier", 3, engine="none"), False),  # the other is a step behind, and may come
+        (Report(0, 1, "barrier", 1, engine="none"), False),
+        (Report(5, 1, "barrier", 3, engine="none"), False),  # it does not answer
+        (Report(0, 1, None, 0, engine="none"), False),
+    ],
+)
+def test_ranks_that_may_meet_do_not_disagree(other: Report, expected: bool) -> None:
+    assert (find_stuck({0: STARTS, 1: other}, {}, HOSTS) is not None) is expected

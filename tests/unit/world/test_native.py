@@ -342,6 +342,24 @@ def test_ranks_that_are_connected_know_who_is_late(
         assert rank not in error.late
 
 
+def test_a_rank_knows_whether_it_has_an_engine(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def job(world: World) -> str:
+        monkeypatch.setattr(registry.load("numpy"), "start_ranks", lambda place, insists: start(world))
+        world.barrier()
+        return world.steps.engine
+
+    def start(world: World) -> None:
+        seen.append(world.steps.engine)
+
+    assert on_ranks(1, lambda world: world.steps.engine) == [""]
+    in_ranks(lambda world: world.all_reduce_([np.ones(2, "float32")]))
+    assert in_ranks(lambda world: (world.barrier(), world.steps.engine)[1]) == ["runs"] * 2
+    assert in_ranks(job) == ["none"] * 2
+    assert set(seen) == {"starts"}
+
+
 def test_no_engine_starts_without_an_address(table: Table) -> None:
     found = on_ranks(2, lambda world: world.all_reduce_([np.ones(2, "float32")])[0].tolist())
     assert found == [[2, 2]] * 2

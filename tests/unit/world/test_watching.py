@@ -79,6 +79,32 @@ def test_ranks_that_have_come_in_the_meantime_are_no_error() -> None:
     assert job.late_since is None
 
 
+STARTS = Report(0.1, 1, "start of the ranks of torch", 2.5, engine="starts")
+NO_ENGINE = {"silent": 0.1, "step": 1, "what": "barrier", "seconds": 2.5, "engine": "none"}
+
+
+def test_ranks_that_wait_for_each_other_disagree_before_the_time_out() -> None:
+    job = Reported(STARTS, Report(**NO_ENGINE))
+    job._receive([("waits", 0, vars(STARTS))])
+    job._raise_if_stuck()
+    job._receive([("waits", 1, NO_ENGINE)])
+    with pytest.raises(ds.RanksDisagreeError, match="rank 1 on a: barrier without an engine"):
+        job._raise_if_stuck()
+
+
+def test_a_rank_that_has_gone_on_since_its_report_is_no_error() -> None:
+    job = Reported(Report(0.1, 1, "barrier", 2.5, engine="none"), Report(**NO_ENGINE))
+    job._receive([("waits", 0, vars(STARTS)), ("waits", 1, NO_ENGINE)])
+    job._raise_if_stuck()
+
+
+def test_a_rank_that_returns_while_others_wait_for_it_is_an_error() -> None:
+    job = Reported(STARTS)
+    job._receive([("waits", 0, vars(STARTS)), ("end", 1, 0, "", "", None, 0, True, "")])
+    with pytest.raises(ds.RankLateError, match="rank 1 on a has returned"):
+        job._raise_if_stuck()
+
+
 @pytest.mark.parametrize(("fails_in", "told"), [("_start", []), ("follow", ["started", "steps"])])
 def test_steps_are_reported_of_ranks_that_have_started_alone(
     monkeypatch: pytest.MonkeyPatch, fails_in: str, told: list[str]
