@@ -50,7 +50,7 @@ def pack(tree: Any, *, models: bool = True) -> _Packed:
     """Return a tree in the form that travels.
 
     Raises:
-        ArgumentError: It contains a model, and ``models`` is False.
+        ArgumentError: It contains a model, and ``models`` is False; or an array of objects that contains tensors.
     """
     flat = flatten(tree)
     if flat.models and not models:
@@ -60,12 +60,37 @@ def pack(tree: Any, *, models: bool = True) -> _Packed:
     holes = {number: _Hole() for number in tensors}
     model_holes = {number: _Hole() for number, *_ in flat.models}
     arrays = [engine.to_host(backend, x, copy=True) for x, backend in tensors.values()]
+    for number, array in zip(tensors, arrays, strict=True):
+        if array.dtype.hasobject:
+            _refuse_tensors_in(array, flat.name(flat.numbers.index(number)))
     values = [
         {path: engine.to_host(backend, x, copy=True) for path, x in leaves(model).items()}
         for _, _, model, backend in flat.models
     ]
     found = flat.rebuild({**holes, **model_holes})
     return _Packed(found, (list(holes.values()), list(model_holes.values())), arrays, values)
+
+
+def _refuse_tensors_in(array: np.ndarray, where: str) -> None:
+    """Refuse an array of Python objects with tensors or models: Ray would pickle them, and they would get no device.
+
+    Raises:
+        ArgumentError: An object in the array is or contains a model, or a tensor that is not NumPy's.
+    """
+    left, seen = [array], set[int]()
+    while left:
+        each = left.pop()
+        if each.dtype.names is not None:
+            left += [each[name] for name in each.dtype.names]
+            continue
+        if id(each) in seen or not each.dtype.hasobject:
+            continue
+        seen.add(id(each))
+        flat = flatten(each.ravel().tolist())
+        if flat.models or any(backend.name != "numpy" for backend in flat.backends):
+            msg = f"an array of Python objects{where and f' at {where}'} contains tensors or models"
+            raise ArgumentError(msg, "pass them in a list, which ds.world() looks into: array.tolist()")
+        left += [x for x in flat.tensors if isinstance(x, type(array))]
 
 
 def unpack(found: _Packed, mine: Any) -> Any:

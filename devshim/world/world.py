@@ -173,7 +173,8 @@ class World:
             root: The rank that has the values.
 
         Raises:
-            ArgumentError: ``root`` is not a rank, or the trees do not have the same models.
+            ArgumentError: ``root`` is not a rank, the trees do not have the same models, or an array of Python objects
+                contains tensors or models.
             RanksDisagreeError: A rank makes another call.
             RankLateError: A rank did not make the call in time.
             RankFailedError: A rank has ended.
@@ -200,7 +201,7 @@ class World:
                 rank's tensors if its tree has the same number of them, and otherwise on the default device.
 
         Raises:
-            ArgumentError: The tree contains a model.
+            ArgumentError: The tree contains a model, or an array of Python objects with tensors or models.
             RanksDisagreeError: A rank makes another call.
             RankLateError: A rank did not make the call in time.
             RankFailedError: A rank has ended.

@@ -140,6 +140,24 @@ class RankTests(ModelKit):
             np.testing.assert_array_equal(found, 2 * a)
 
     @feature("several")
+    def test_tensors_in_an_array_of_objects_are_refused(self, device: Device) -> None:
+        """They would be pickled; those of NumPy are arrays like others, and a list of tensors is sent as tensors."""
+        box = np.empty(2, object)
+        box[:] = [{"x": ds.ones(2, device=device)}, "text"]
+        outer = np.empty(1, object)
+        outer[0] = box
+        for found in on_ranks(2, lambda world: world.all_gather({"a": [1, outer]}), timeout=20):
+            if self.adapter.name == "numpy":
+                assert [each["a"][1][0][1] for each in found] == ["text"] * 2
+            else:
+                assert isinstance(found, ds.ArgumentError)
+                assert "an array of Python objects at ['a'][1] contains tensors or models" in found.problem
+        for found in on_ranks(2, lambda world: world.all_gather(box.tolist()), timeout=20):
+            assert [str(ds.device_of(each[0]["x"])) for each in found] == [str(device)] * 2
+        for found in on_ranks(2, lambda world: world.all_gather(np.array(["a", None, 3], object)), timeout=20):
+            assert [each.tolist() for each in found] == [["a", None, 3]] * 2
+
+    @feature("several")
     @hook("model", "optimizer")
     def test_models_and_optimizers_are_not_summed(self, device: Device) -> None:
         """The error says to pass gradients or weights."""
