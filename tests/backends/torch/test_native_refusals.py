@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from scripted_devices import Where, answer, make_where
 from simulated_torch import two_cards
 from torch import nn
 from torch.cuda import comm
@@ -204,6 +205,10 @@ class _Asking(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1, device="cuda"))
 
+    @torch.jit.export
+    def where(self, x: torch.Tensor) -> torch.device:
+        return x.device
+
     def is_on_second(self, x: torch.Tensor) -> bool:
         return x.device == torch.device("cuda:1")
 
@@ -237,6 +242,21 @@ def test_scripted_modules_and_loaded_scripts_compare_devices_as_on_a_card() -> N
     for each in (scripted, torch.jit.load(file)):
         assert each(x) == (True, True, "cuda")
         assert each(x.cpu()) == (False, False, "cuda")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_device_that_a_script_returns_or_takes_is_a_card() -> None:
+    x, card, host = torch.ones(2, device="cuda:1"), torch.device("cuda:1"), torch.device("cpu")
+    scripted, asking = torch.jit.script(answer), torch.jit.script(_Asking())
+    for each, device in ((x, card), (x.cpu(), card), (x, host)):
+        found, wanted = scripted(each, device), answer(each, device)
+        assert found[:-1] == wanted[:-1]
+        assert found[-1].device == wanted[-1].device == device
+    assert asking.where(x) == card
+    assert torch.jit.wait(torch.jit.fork(asking.where, x)) == card
+    made = torch.jit.script(make_where)(x)
+    assert type(made) is Where
+    assert made.device == card
 
 
 # ---------------------------------------------------------------------- values on other devices

@@ -28,6 +28,7 @@ from devshim_backends._torch.simulation.native_names.internals import (
     messages,
     numbered,
     profiling,
+    script_calls,
     scripting,
     streams,
     sync_debug,
@@ -54,6 +55,7 @@ _MODULES = (
     messages,
     forking,
     deterministic,
+    script_calls,
     scripting,  # the last one: it reads what the others have replaced
 )
 

@@ -55,6 +55,10 @@ class _Rewriter:
                 for position, value in enumerate(inputs):
                     if _is_device(value):
                         node.replaceInput(position, self._text_of(value, node))
+            elif kind == "prim::PythonOp":  # a call of a function with @torch.jit.ignore
+                for position, value in enumerate(inputs):
+                    if _is_device(value):
+                        node.replaceInput(position, self._card_of(value, node))
             elif kind == "prim::is_cuda":
                 self._replace(node, self._insert_before(node, "prim::device", inputs, torch._C.DeviceObjType))
             elif kind in ("prim::type", "aten::str") and _is_device(inputs[0]):
@@ -79,6 +83,10 @@ class _Rewriter:
     def _text_of(self, device: Any, node: Any) -> Any:
         """Return the text of a device with the card's name, before a node."""
         return self._renamed(self._insert_before(node, "aten::str", [device], torch._C.StringType), node)
+
+    def _card_of(self, device: Any, node: Any) -> Any:
+        """Return a device with the card's name, before a node."""
+        return self._insert_before(node, "aten::device", [self._text_of(device, node)], torch._C.DeviceObjType)
 
     def _replace(self, node: Any, device: Any) -> None:
         """Replace ``x.is_cuda`` by a test of the type of the device of ``x``."""
