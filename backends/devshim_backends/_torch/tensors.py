@@ -116,7 +116,7 @@ class TorchTensors(Backend):
             x = _copy_aligned(x)
             if device is CPU:
                 return x
-        if self.simulated and device is not CPU and (x.is_nested or x.is_quantized or x.is_mkldnn):
+        if self.simulated and device is not CPU and (x.is_quantized or x.is_mkldnn):
             from devshim_backends._torch.simulation.internals.relabel import require_supported
 
             require_supported(x)

@@ -174,16 +174,15 @@ def test_memory_of_a_sparse_tensor_is_that_of_its_parts():
     "make",
     [
         lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
-        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
         lambda: torch.ones(3).to_mkldnn(),
     ],
-    ids=["quantized", "nested", "mkldnn"],
+    ids=["quantized", "mkldnn"],
 )
-@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype", "ignore:.*quantiz")
+@pytest.mark.filterwarnings("ignore:.*quantiz")
 def test_tensors_that_gpus_do_not_support_are_not_placed(make):
     x = make()
     for given in (x, {"a": x}):
-        with pytest.raises(ds.UnsupportedError, match=r"simulated GPUs have no (quantized|nested|tensors of)"):
+        with pytest.raises(ds.UnsupportedError, match=r"simulated GPUs have no (quantized|tensors of)"):
             ds.place(given, "gpu:1")
     assert ds.place(x, "cpu") is x
 
@@ -206,14 +205,7 @@ def test_sums_and_joins_of_sparse_tensors_are_right_or_refused(layout, device):
                 call()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8).to(GPU),
-        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device=GPU) * 2,
-    ],
-)
-@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype", "ignore:.*quantiz")
-def test_unsupported_tensors_are_refused(make):
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+def test_unsupported_tensors_are_refused():
     with pytest.raises(NotImplementedError, match=r"a simulated GPU supports only dense"):
-        make()
+        torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8).to(GPU)

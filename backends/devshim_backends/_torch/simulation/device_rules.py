@@ -53,7 +53,8 @@ INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_inde
 
 HOST_POSITIONS: Mapping[str, frozenset[int]] = {
     **dict.fromkeys(INDEXED, _SECOND),
-    "_pack_padded_sequence": _SECOND,
+    **dict.fromkeys(("_pack_padded_sequence", "_nested_from_padded"), _SECOND),
+    "_nested_view_from_buffer": frozenset({1, 2, 3}),
     "_ctc_loss": frozenset({1, 2, 3}),
     "_ctc_loss_backward": frozenset({2, 3, 4}),
 }

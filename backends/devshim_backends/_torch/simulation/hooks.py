@@ -13,7 +13,7 @@ import torch
 
 from devshim.errors import DevshimError
 from devshim_backends._torch.simulation.dtypes import UNSUPPORTED, compute_as_cuda
-from devshim_backends._torch.simulation.internals import sparse
+from devshim_backends._torch.simulation.internals import cpu_only, nested, sparse
 from devshim_backends._torch.simulation.internals.generators import generator_for
 from devshim_backends._torch.simulation.internals.host_arguments import ArgumentConverter
 from devshim_backends._torch.simulation.internals.relabel import (
@@ -22,7 +22,13 @@ from devshim_backends._torch.simulation.internals.relabel import (
     to_host_keeping_bits,
     unsupported_error,
 )
-from devshim_backends._torch.simulation.internals.schemas import PLANS, OperatorPlan, plan_of, sparse_plan_of
+from devshim_backends._torch.simulation.internals.schemas import (
+    PLANS,
+    OperatorPlan,
+    nested_plan_of,
+    plan_of,
+    sparse_plan_of,
+)
 from devshim_backends._torch.simulation.internals.state import SIMULATION, index_of, require_simulated
 from devshim_backends._torch.simulation.internals.written_arguments import call_and_grow, call_in_place, call_into_out
 from devshim_backends._torch.simulation.memory import adopt, full_error, host_is_full
@@ -42,8 +48,21 @@ def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse an operator on a nested or quantized tensor, which simulated GPUs do not support."""
+    """Refuse an operator on a quantized tensor, which simulated GPUs do not support."""
     raise unsupported_error(None, str(op._schema.name))
+
+
+def refuse_nested(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse an operator that PyTorch does not have for nested tensors on CUDA."""
+    nested_plan_of(op)  # raises the error for an operator of the program
+    raise cpu_only.lacking_error(op, nested.FORM, "use x.to_padded_tensor(0.0), or x.unbind(), first")
+
+
+def compute_nested(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute one call, with a nested tensor, of an operator with a known plan."""
+    if plan.is_view:
+        return _call_without_modes(nested.view, plan.kernel, args, kwargs)
+    return run(plan, args, kwargs)
 
 
 def fallback_sparse(op: Any, *args: Any, **kwargs: Any) -> Any:

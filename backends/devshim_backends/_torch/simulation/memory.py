@@ -10,7 +10,7 @@ import torch
 from devshim.errors import OutOfMemoryError, messages
 from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._torch.failures import FullDeviceError, RemovedDeviceError
-from devshim_backends._torch.simulation.internals import sparse
+from devshim_backends._torch.simulation.internals import nested, sparse
 from devshim_backends._torch.simulation.internals.relabel import CODES, keep_lazy_bits, relabel, unsupported_error
 from devshim_backends._torch.simulation.internals.state import NAME, TYPES
 
@@ -33,6 +33,8 @@ def adopt(tensor: Any, index: int) -> Any:
     try:
         storage = tensor.untyped_storage()
     except (RuntimeError, NotImplementedError) as error:
+        if tensor.is_nested:
+            return nested.move_buffer(tensor, lambda buffer: adopt(buffer, index))
         if tensor.layout not in sparse.LAYOUTS:
             raise unsupported_error(tensor) from error
         return sparse.move_parts(tensor, torch.device(NAME, index), lambda part: adopt(part, index))

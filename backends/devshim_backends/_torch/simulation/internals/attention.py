@@ -13,6 +13,8 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devshim_backends._torch.simulation.hooks import run
+from devshim_backends._torch.simulation.internals import nested
+from devshim_backends._torch.simulation.internals.patches import install
 from devshim_backends._torch.simulation.internals.schemas import plan_of
 from devshim_backends._torch.simulation.memory import adopt
 
@@ -48,6 +50,16 @@ def attention(
         if _choose_kernel((query, key, value, mask, dropout_p, is_causal), options) == _FLASH:
             return _fused(query, key, value, mask, dropout_p, is_causal, scale=scale)[0]
     return _attention._op_dk(_COMPOSITE, *arguments, **options)
+
+
+def nested_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any, **options: Any) -> Any:
+    """Implement the same for nested tensors; on a GPU each sequence is computed by itself, in any layout, as on CUDA.
+
+    The formula of C++, which also serves as the answer with a mask, needs contiguous tensors without a causal mask.
+    """
+    if attn_mask is not None or query.get_device() < 0:
+        return _attention._op_dk(_COMPOSITE, query, key, value, attn_mask, *args, **options)
+    return nested.attention(query, key, value, lambda q, k, v: _attention(q, k, v, None, *args, **options))
 
 
 def _attend_as_cuda(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -136,6 +148,38 @@ def fused_attention_backward(
     flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
     arguments = (grad, query, key, value, out, sums, dropout, causal)
     return (*run(flash, arguments, {"attn_mask": bias, "scale": scale}), None)
+
+
+def _can_use(
+    real: Callable[..., bool], dtypes: tuple[Any, ...], of_jagged: tuple[Any, ...] = ()
+) -> Callable[..., bool]:
+    """Return a replacement for a function that tests if an attention kernel of CUDA supports its arguments.
+
+    Attention of jagged tensors, which is written in Python, chooses its kernel by these functions.
+
+    Args:
+        real: The function, which answers for tensors on other devices.
+        dtypes: The dtypes of the kernel.
+        of_jagged: Further dtypes for jagged tensors, for which CUDA uses nested tensors of the older kind.
+    """
+
+    def can_use(params: Any, debug: bool = False) -> bool:
+        query = params.query
+        if query.get_device() < 0:
+            return real(params, debug)
+        return bool(query.dtype in dtypes or (query.is_nested and query.dtype in of_jagged))
+
+    return can_use
+
+
+def patch() -> None:
+    """Let the kernels of CUDA be chosen for tensors on simulated GPUs."""
+    for name, dtypes, of_jagged in (
+        ("_can_use_flash_attention", _HALVES, ()),
+        ("_can_use_cudnn_attention", _HALVES, ()),
+        ("_can_use_mem_efficient_attention", (*_HALVES, torch.float32), (torch.float64,)),
+    ):
+        install(torch._C, name, _can_use(getattr(torch._C, name), dtypes, of_jagged))
 
 
 ATTENTION_KERNELS: Mapping[str, Callable[..., Any]] = {

@@ -14,10 +14,10 @@ import torch
 
 from devshim_backends._torch.simulation import dtypes
 from devshim_backends._torch.simulation.device_rules import MixedDevicesError
-from devshim_backends._torch.simulation.hooks import compute_sparse, run, without_modes
-from devshim_backends._torch.simulation.internals import cpu_only, linalg_drivers, sparse
-from devshim_backends._torch.simulation.internals.kernels import KERNELS, to_copy
-from devshim_backends._torch.simulation.internals.schemas import OperatorPlan, plan_of, sparse_plan_of
+from devshim_backends._torch.simulation.hooks import compute_nested, compute_sparse, run, without_modes
+from devshim_backends._torch.simulation.internals import cpu_only, linalg_drivers, nested, sparse
+from devshim_backends._torch.simulation.internals.kernels import KERNELS, copy, to_copy
+from devshim_backends._torch.simulation.internals.schemas import OperatorPlan, nested_plan_of, plan_of, sparse_plan_of
 
 CREATING = (
     *("arange", "arange.start", "arange.start_step", "eye", "eye.m", "linspace", "logspace", "range", "range.step"),
@@ -65,6 +65,16 @@ def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
         operators.update(cpu_only.iter_refusing_kernels(cpu_only.SPARSE_CSR, form))
     operators["_to_copy"] = without_modes(to_copy)
     yield from operators.items()
+
+
+def nested_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the kernels for nested tensors; those that are not listed would be decomposed, as for dense ones."""
+    special = dict(nested.layout_kernels())
+    special |= {"_to_copy": without_modes(to_copy), "copy_": without_modes(copy)}
+    special |= {"native_dropout": nested.dropout, "native_dropout_backward": nested.dropout_backward}
+    special |= {"_fused_sdp_choice": lambda *args, **kwargs: 0}  # the formula
+    for name in nested.names():
+        yield name, special.get(name) or as_one_call(name, compute_nested, nested_plan_of)
 
 
 def operator(name: str) -> Any:

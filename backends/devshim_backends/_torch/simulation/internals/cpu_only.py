@@ -64,6 +64,12 @@ def _refuse(name: str, form: str) -> Callable[..., Any]:
     return kernel
 
 
+def lacking_error(op: Any, form: str, hint: str) -> NotImplementedError:
+    """Return CUDA's error for an operator that it lacks for a form of tensors."""
+    overload = op._schema.overload_name
+    return _lacking_error(f"{op._schema.name}.{overload}" if overload else str(op._schema.name), form, hint)
+
+
 def _lacking_error(name: str, form: str, hint: str) -> NotImplementedError:
     """Return CUDA's error for an operator without a kernel."""
     return NotImplementedError(

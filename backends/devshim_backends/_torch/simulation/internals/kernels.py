@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.internals import late_copies
+from devshim_backends._torch.simulation.internals import late_copies, nested
 from devshim_backends._torch.simulation.internals.attention import ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.efficient_attention import EFFICIENT_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.flash_attention import FLASH_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.generators import DEFAULTS
 from devshim_backends._torch.simulation.internals.recurrent_cells import CELL_KERNELS
-from devshim_backends._torch.simulation.internals.relabel import to_host, to_host_keeping_bits, unsupported_error
+from devshim_backends._torch.simulation.internals.relabel import to_host, to_host_keeping_bits
 from devshim_backends._torch.simulation.internals.state import TYPES, index_of, require_simulated
 from devshim_backends._torch.simulation.internals.sync_batch_norm import SYNC_BATCH_NORM_KERNELS
 from devshim_backends._torch.simulation.memory import adopt
@@ -94,7 +94,8 @@ def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
 def _begin_late_copy(target: Any, source: Any, non_blocking: bool) -> bool:
     """Begin a copy that arrives later, and return True; a copy that blocks waits for the earlier ones."""
     to, of = target.get_device(), source.get_device()
-    if to == of or target.layout is not torch.strided or source.layout is not torch.strided:
+    plain = target.layout is source.layout is torch.strided and not (target.is_nested or source.is_nested)
+    if to == of or not plain:
         return False
     if to < 0 or of < 0:
         if not non_blocking:
@@ -128,7 +129,7 @@ def to_copy(
     """Implement ``aten::_to_copy``: a copy from or to a simulated GPU, possibly in another dtype."""
     if on_blocking_copy is not None:
         _note_copy(_index_of_target(x, device), x.get_device(), x, non_blocking)
-    if late_copies.are_late() and x.layout is torch.strided:
+    if late_copies.are_late() and x.layout is torch.strided and not x.is_nested:
         late = _copy_late(x, dtype, device, memory_format, non_blocking)
         if late is not None:
             return late
@@ -229,15 +230,6 @@ def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -
     return x.copy_(aten.addbmm.default(x, batch1, batch2, beta=beta, alpha=alpha))
 
 
-def _refuse_nested(name: str) -> Callable[..., Any]:
-    """Return a kernel that refuses to make a nested tensor."""
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        raise unsupported_error(None, f"aten::{name}")
-
-    return kernel
-
-
 KERNELS: Mapping[str, Callable[..., Any]] = {
     **STORAGE_KERNELS,
     **CELL_KERNELS,
@@ -262,10 +254,7 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "addbmm_": addbmm,
     "is_set_to": is_set_to,
     "record_stream": lambda tensor, stream: None,
-    # Some operators on these would end the process: C++ reads the sizes in functions that must not raise.
-    **{name: _refuse_nested(name) for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")},
-    # Attention with padding uses nested tensors, which simulated GPUs do not support, only for left-aligned masks.
-    "_nested_tensor_from_mask_left_aligned": lambda tensor, mask: False,
+    "_nested_view_from_buffer_copy": nested.copy_over_buffer,
     "_fused_sdp_choice": lambda *args, **kwargs: 0,  # no CUDA kernel is chosen: see `attention`
 }
 """Operator -> its kernel at PrivateUse1."""

@@ -1,7 +1,7 @@
 """Replacing attributes of PyTorch, and restoring them.
 
 The modules with patches document what they patch and why nothing else works: `tensors` in the package above, and
-`comm`, `accelerator`, `engine`, `indices`, `defaults` and `streams` in this one.
+`attention`, `comm`, `accelerator`, `engine`, `indices`, `defaults` and `streams` in this one.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from devshim.errors import UnsupportedError
-from devshim_backends._torch.simulation.internals import sparse
+from devshim_backends._torch.simulation.internals import nested, sparse
 from devshim_backends._torch.simulation.internals.state import NAME
 
 _export, _read = torch._C._to_dlpack, torch._C._from_dlpack
@@ -94,7 +94,9 @@ def _relabel_indirectly(tensor: Any, code: int, error: Exception) -> Any:
     if tensor.layout in sparse.LAYOUTS:
         device = torch.device("cpu") if code == HOST else torch.device(NAME, CODES.index(code))
         return sparse.move_parts(tensor, device, lambda part: relabel(part, code))
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+    if tensor.is_nested:
+        return nested.move_buffer(tensor, lambda buffer: relabel(buffer, code))
+    if tensor.layout is not torch.strided or tensor.is_quantized:
         raise unsupported_error(tensor) from error
     integer_dtype = SAME_WIDTH_DTYPES.get(tensor.element_size())
     if integer_dtype is None or tensor.dtype is integer_dtype:
@@ -104,13 +106,8 @@ def _relabel_indirectly(tensor: Any, code: int, error: Exception) -> Any:
 
 
 def require_supported(tensor: Any) -> None:
-    """Refuse to place a tensor that simulated GPUs do not support; a jagged one consists of tensors that they do."""
-    if tensor.layout is torch.jagged:
-        return
-    if tensor.is_nested:
-        what = "nested tensors of layout strided"
-        hint = "pad it first: x.to_padded_tensor(0.0), or make it with layout=torch.jagged"
-    elif tensor.is_quantized:
+    """Refuse to place a tensor that simulated GPUs do not support."""
+    if tensor.is_quantized:
         what, hint = "quantized tensors", "call x.dequantize() or x.int_repr() first"
     else:
         what, hint = f"tensors of layout {str(tensor.layout).removeprefix('torch.')}", "call x.to_dense() first"
@@ -123,11 +120,11 @@ def unsupported_error(tensor: Any, operator: str = "") -> UnsupportedError:
     if tensor is None:
         reason = f"{operator} is an operator on other tensors"
     else:
-        kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
+        kind = tensor.dtype if tensor.is_quantized else tensor.layout
         reason = f"this tensor is {kind}"
     return UnsupportedError(
-        f"a simulated GPU supports only dense and sparse tensors, but {reason}",
-        "compute with it on the CPU, or use x.dequantize(), or torch.nested.nested_tensor(layout=torch.jagged)",
+        f"a simulated GPU supports only dense, sparse and nested tensors, but {reason}",
+        "compute with it on the CPU, or use x.dequantize()",
     )
 
 

@@ -26,6 +26,7 @@ _CLASSES = (
     (_KEY.CPU, _KEY.PrivateUse1),
     (_KEY.SparseCPU, _KEY.SparsePrivateUse1),
     (_KEY.SparseCsrCPU, _KEY.SparseCsrPrivateUse1),
+    (_KEY.NestedTensorCPU, _KEY.NestedTensorPrivateUse1),
 )
 """The keys, on the host and on a simulated GPU, of the tensors that are of one class in C++."""
 _SIZE = 26

@@ -16,7 +16,7 @@ from devshim_backends._torch.simulation.device_rules import (
     INDEXED,
     READ_VALUES,
 )
-from devshim_backends._torch.simulation.internals import cpu_only
+from devshim_backends._torch.simulation.internals import cpu_only, nested
 
 
 def _list_of_tensors(argument: Any) -> bool | None:
@@ -131,3 +131,10 @@ def sparse_plan_of(op: Any) -> OperatorPlan:
     plan = OperatorPlan(op)
     plan.accepts_lazy_bits = True
     return plan
+
+
+@cache
+def nested_plan_of(op: Any) -> OperatorPlan:
+    """Return an operator's plan for a call with a nested tensor."""
+    cpu_only.require_cuda_kernel(op, nested.FORM)
+    return OperatorPlan(op)

@@ -8,7 +8,7 @@ import torch
 
 from devshim.errors import SimulationError
 from devshim_backends._torch.simulation import dtypes, tensors
-from devshim_backends._torch.simulation.hooks import fallback, fallback_sparse, refuse, without_modes
+from devshim_backends._torch.simulation.hooks import fallback, fallback_sparse, refuse, refuse_nested, without_modes
 from devshim_backends._torch.simulation.internals import (
     accelerator,
     attention,
@@ -71,6 +71,7 @@ def _patch() -> None:
     device_names.patch()
     engine.patch()
     tensors.patch()
+    attention.patch()
     comm.patch()
     defaults.patch()
     streams.patch()
@@ -137,13 +138,15 @@ def _kernels() -> list[Any]:
     all_operators = torch.library.Library("_", "IMPL")
     all_operators.fallback(fallback, "PrivateUse1")
     all_operators.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
-    for form in ("Quantized", "NestedTensor"):
-        all_operators.fallback(refuse, f"{form}PrivateUse1")
+    all_operators.fallback(refuse, "QuantizedPrivateUse1")
+    all_operators.fallback(refuse_nested, "NestedTensorPrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     for form in ("Sparse", "SparseCsr"):
         all_operators.fallback(fallback_sparse, f"{form}PrivateUse1")
         for name, kernel in composites.sparse_kernels(form):
             aten.impl(name, kernel, f"{form}PrivateUse1")
+    for name, kernel in composites.nested_kernels():
+        aten.impl(name, kernel, "NestedTensorPrivateUse1")
     for name, kernel in KERNELS.items():
         aten.impl(name, without_modes(kernel), "PrivateUse1")
     for name, kernel in composites.kernels():
@@ -152,6 +155,8 @@ def _kernels() -> list[Any]:
         aten.impl("scaled_dot_product_attention", attention.attention, key)
         for name, kernel in dtypes.make_transform_kernels().items():
             aten.impl(name, kernel, key)
+    for key in ("NestedTensorPrivateUse1", "AutogradNestedTensor"):
+        aten.impl("scaled_dot_product_attention", attention.nested_attention, key)
     for key in ("Conjugate", "Negative"):  # otherwise C++ resolves these bits by a copy, which resolves by a copy, ...
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     for name, kernel in autocast.kernels().items():

@@ -22,7 +22,6 @@ NCCL_VERSION = (2, 27, 5)
 """The version of NCCL that programs ask for."""
 _PLANS = 4095
 """The capacity of cuFFT's cache of plans."""
-_HALF = (torch.float16, torch.bfloat16)
 
 
 class _Choices:
@@ -73,21 +72,6 @@ def _no_plans(device: Any) -> int:
     return 0
 
 
-def _can_use(dtypes: tuple[Any, ...], of_jagged: tuple[Any, ...] = ()) -> Callable[..., bool]:
-    """Return a replacement for a function that tests if an attention kernel supports its arguments.
-
-    Args:
-        dtypes: The dtypes of the kernel.
-        of_jagged: Further dtypes for jagged tensors, for which CUDA uses nested tensors of the older kind.
-    """
-
-    def can_use(params: Any, debug: bool = False) -> bool:
-        query = params.query
-        return bool(query.is_cuda and (query.dtype in dtypes or (query.is_nested and query.dtype in of_jagged)))
-
-    return can_use
-
-
 def _replacements() -> dict[str, Any]:
     """Return the replacements of attributes of ``torch._C``."""
     real, linalg, blas = torch._C, torch._C._LinalgBackend, torch._C._BlasBackend
@@ -106,9 +90,6 @@ def _replacements() -> dict[str, Any]:
         "_cuda_get_cudnn_benchmark_limit": lambda: _Choices.benchmarks,
         "_cuda_set_cudnn_benchmark_limit": _set_benchmark_limit,
         "_is_flash_attention_available": lambda: True,
-        "_can_use_flash_attention": _can_use(_HALF),
-        "_can_use_cudnn_attention": _can_use(_HALF),
-        "_can_use_mem_efficient_attention": _can_use((*_HALF, torch.float32), of_jagged=(torch.float64,)),
         "_nccl_version": lambda: major << 32 | minor << 16 | patch,
         "_nccl_version_suffix": lambda: b"",
         "_cuda_tunableop_is_enabled": lambda: False,

@@ -14,7 +14,6 @@ import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.internals.relabel import unsupported_error
 from devshim_backends._torch.simulation.native_names.names import to_simulated, with_index
 from devshim_backends._torch.tracing import compiles_here
 
@@ -25,7 +24,7 @@ _NAMES = (
 """Functions that ask C++ for the device before the dispatcher."""
 
 _NESTED = ("nested_tensor", "as_nested_tensor")
-"""Functions of `torch.nested`, which ask C++ for the device; simulated GPUs support only their jagged results."""
+"""Functions of `torch.nested`, which ask C++ for the device."""
 
 _WITH_OUT = (
     *("arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn"),
@@ -57,20 +56,6 @@ def _translate_device(real: Callable[..., Any]) -> Callable[..., Any]:
         return pinned(*args, **kwargs) if kwargs.get("pin_memory") else real(*args, **kwargs)
 
     pinned = _pin_result(real)
-    return wrapper
-
-
-def _refuse_strided(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper that translates the keyword ``device``, and refuses a result on a GPU that is not jagged."""
-    translated = _translate_device(real)
-
-    @functools.wraps(real)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        made = translated(*args, **kwargs)
-        if made.layout is torch.strided and made.is_cuda:
-            raise unsupported_error(made)
-        return made
-
     return wrapper
 
 
@@ -138,7 +123,7 @@ def install(patches: Patches) -> None:
             patches.replace(torch, name, wrap(getattr(torch, name)))
     patches.replace(torch.Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper_subclass))
     for name in _NESTED:
-        patches.replace(torch.nested, name, _refuse_strided(getattr(torch.nested, name)))
+        patches.replace(torch.nested, name, _translate_device(getattr(torch.nested, name)))
     patches.replace(DeviceContext, "__torch_function__", _create_on_default)
 
 
