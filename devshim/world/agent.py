@@ -143,6 +143,9 @@ class Agent:
                 until = time.monotonic() + _HELD
             reader.join(max(until - time.monotonic(), 0))  # processes that the rank has started may hold the pipe open
         _signal(process, signal.SIGKILL)
+        each.ended.set()
+        for reader in readers[1:]:
+            reader.join(_HELD)  # it reads what was written, also if a process of another group holds the pipe open
         self._watch("-", process)
         at, exit_at = str(each.heartbeat.get("at", "")), str(each.heartbeat.get("exit_at", ""))
         step, is_over = int(each.heartbeat.get("step", 0)), bool(each.heartbeat.get("ends"))
@@ -168,7 +171,7 @@ class Agent:
 
     def _read(self, rank: int, name: str, stream: int) -> None:
         each = self._ranks[rank]
-        for line in lines(stream):
+        for line in lines(stream, each.ended):
             if name == "stderr":
                 each.output_end.add(line)
             self._news.add_line(rank, name, line)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
+import select
+import threading
 from collections.abc import Iterator
 
 __all__ = ["LONGEST", "lines"]
@@ -11,18 +14,24 @@ __all__ = ["LONGEST", "lines"]
 LONGEST = 8192
 """The maximum number of characters of a line; a longer one is cut."""
 _READ = 65536
+_WAIT = 500
+"""Milliseconds between two looks at whether the output has ended."""
 
 
-def lines(descriptor: int) -> Iterator[str]:
+def lines(descriptor: int, ended: threading.Event | None = None) -> Iterator[str]:
     """Yield the lines of a descriptor until its end, without line ends; then close it.
 
     If a line was overwritten after a carriage return, as by a progress bar, its last text remains. Bytes that
     are not UTF-8 become a replacement character.
+
+    Args:
+        descriptor: The end of a pipe.
+        ended: Once it is set, what has been written is the end, even if a process still holds the pipe open.
     """
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     left = ""
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
-        while data := stream.read(_READ):
+        while data := _read(stream, ended):
             *whole, left = (left + decode(data)).split("\n")
             for line in whole:
                 yield from _cut(_visible_text(line)) or [""]
@@ -31,6 +40,17 @@ def lines(descriptor: int) -> Iterator[str]:
             left += "\r" if is_over else ""
             yield from long
     yield from _cut(_visible_text(left + decode(b"", final=True)))
+
+
+def _read(stream: io.RawIOBase, ended: threading.Event | None) -> bytes:
+    """Return the next bytes, or none at the end."""
+    if ended is not None:
+        bytes_or_end = select.poll()
+        bytes_or_end.register(stream, select.POLLIN)
+        while not bytes_or_end.poll(_WAIT):
+            if ended.is_set():
+                return b""
+    return stream.read(_READ) or b""
 
 
 def _visible_text(line: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class RankProcess:
         self.reported_late: bool = False
         self.reported_raised: bool = False
         self.reported: tuple[Any, ...] = ()
+        self.ended: threading.Event = threading.Event()
         self.reported_call: tuple[Any, ...] = ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ class Steps:
         self.doing: Step | None = None
         self.engine: str = ""
         self._running = threading.RLock()
+        self._process = os.getpid()
 
     @contextmanager
     def alone(self, what: str) -> Iterator[None]:
@@ -50,8 +52,11 @@ class Steps:
 
         Raises:
             UnsupportedError: Another thread is in a block of this kind; the order of two threads can differ between
-                ranks.
+                ranks. Or the rank has forked this process, which is no rank.
         """
+        if os.getpid() != self._process:
+            msg = f"{what} was called in process {os.getpid()}, which is not a rank: the rank has forked it"
+            raise UnsupportedError(msg, "call ds.world() in this process: it is a world of one rank")
         if not self._running.acquire(blocking=False):
             doing, thread = self.doing, threading.current_thread().name
             msg = (

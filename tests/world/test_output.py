@@ -20,6 +20,8 @@ PROGRAMS = {
     "binary": "import os\nos.write(1, bytes(range(256)) * 100)",
     "endless": "import sys\nsys.stdout.write('y' * 300_000)",
     "bar": "import time\nfor i in range(5): print(f'{i}/5', end='\\r', flush=True); time.sleep(0.01)",
+    "held": "import os, time\nif os.fork() == 0: time.sleep(60)\nos.write(1, b'result: 42')",
+    "daemon": "import os, time\nif os.fork() == 0: os.setsid(); time.sleep(10)\nos.write(1, b'result: 42')",
 }
 
 
@@ -39,7 +41,7 @@ def command(program: str, ranks: int = 2) -> list[str]:
     return [sys.executable, "-m", "devshim", "launch", "--ranks", str(ranks), "-c", program]
 
 
-@pytest.mark.parametrize("kinds", [("much", "much"), ("binary", "endless", "bar")], ids=" ".join)
+@pytest.mark.parametrize("kinds", [("much", "much"), ("binary", "endless", "bar", "held", "daemon")], ids=" ".join)
 def test_whatever_a_program_prints(kinds: tuple[str, ...]) -> None:
     """Each rank prints in its own way."""
     program = f"import os\nexec({[PROGRAMS[kind] for kind in kinds]}[int(os.environ['RANK'])])"
@@ -57,8 +59,10 @@ def test_whatever_a_program_prints(kinds: tuple[str, ...]) -> None:
             assert sum(map(len, ours)) == 300_000
         elif kind == "binary":
             assert sum(len(line) for line in ours) > 100 * 200
-        else:
+        elif kind == "bar":
             assert ours == ["4/5"]
+        else:  # the process that the rank has started holds the pipe open
+            assert ours == ["result: 42"]
 
 
 WAITING = "import os, time\nprint('started', os.getpid(), flush=True)\ntime.sleep(100)"

@@ -62,6 +62,24 @@ def test_the_first_process_that_asks_is_the_rank(method: str, tmp_path: Path) ->
     assert printed(text, method, tmp_path) == "(1, 2)"
 
 
+FORKED = """
+import os
+import devshim as ds
+world = ds.world()
+if os.fork() == 0:
+    try:
+        world.barrier()
+    except ds.UnsupportedError as error:
+        print(error.problem.partition(", ")[2], (ds.world().rank, ds.world().size), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_forked_process_cannot_use_the_world_of_its_rank(tmp_path: Path) -> None:
+    assert printed(FORKED, "fork", tmp_path) == "which is not a rank: the rank has forked it (0, 1)"
+
+
 CHILD = "import devshim as ds; world = ds.world(); print((world.rank, world.size))"
 PARENT = f"""
 import os, subprocess, sys

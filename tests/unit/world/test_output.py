@@ -49,3 +49,12 @@ def test_a_line_without_an_end_is_cut() -> None:
     found = read(b"x" * 100_000, b"y" * 100_000)
     assert max(map(len, found)) == output.LONGEST
     assert "".join(found) == "x" * 100_000 + "y" * 100_000
+
+
+def test_a_last_line_is_not_lost_where_another_process_holds_the_pipe_open() -> None:
+    reading, writing = os.pipe()
+    ended = threading.Event()
+    os.write(writing, b"a\nresult: 42")
+    threading.Timer(0.1, ended.set).start()
+    assert list(output.lines(reading, ended)) == ["a", "result: 42"]
+    os.close(writing)
