@@ -6,14 +6,15 @@ from the rest of the contract: dtypes, constants and creation on a device.
 
 from __future__ import annotations
 
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract import capabilities
-from devshim.errors import UnsupportedError
+from devshim.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = [
     "ABOUT_DTYPES",
@@ -24,7 +25,9 @@ __all__ = [
     "VERSION",
     "NamespaceBackend",
     "compat_namespace",
+    "missing_axis",
     "native_functions",
+    "requiring_axis",
 ]
 
 VERSION = "2025.12"
@@ -104,3 +107,25 @@ def _attribute(module: Any, name: str) -> Any:
     for part in name.split("."):
         module = getattr(module, part, None)
     return module
+
+
+def requiring_axis(take: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``take`` that needs an axis unless the array is a vector; NumPy's and JAX's flatten the array first."""
+
+    @wraps(take)
+    def call(x: Any, indices: Any, /, *, axis: int | None = None, **options: Any) -> Any:
+        if axis is None:
+            from numpy import ndim  # of a list, too
+
+            if ndim(x) != 1:
+                raise missing_axis("take", ndim(x))
+            axis = 0
+        return take(x, indices, axis=axis, **options)
+
+    return call
+
+
+def missing_axis(call: str, count: int) -> ArgumentError:
+    """Return the error for a function that needs an axis of a tensor with this number of dimensions."""
+    msg = f"{call} was given no axis for a tensor of {count} dimension{'' if count == 1 else 's'}"
+    return ArgumentError(msg, "name the axis: axis=0")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import wraps
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from devshim.contract.namespaces import missing_axis
 from devshim.errors import ArgumentError
 from devshim.errors.formatting import describe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def axis_of(axis: int, count: int, call: str) -> int:
@@ -38,19 +35,8 @@ def _whole_axis(axis: Any, call: str) -> int:
 def take_axis(axis: int | None, count: int) -> int:
     """Return the axis of ``take``, which is optional for vectors only."""
     if axis is None and count != 1:
-        msg = f"take was given no axis for a tensor of {dimensions(count)}"
-        raise ArgumentError(msg, "name the axis: axis=0")
+        raise missing_axis("take", count)
     return axis_of(0 if axis is None else axis, count, "take")
-
-
-def requiring_axis(take: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a framework's ``take``, which selects from the flattened tensor without an axis, with a check of it."""
-
-    @wraps(take)
-    def call(x: Any, indices: Any, /, *, axis: int | None = None, **options: Any) -> Any:
-        return take(x, indices, axis=take_axis(None, np.ndim(x)) if axis is None else axis, **options)
-
-    return call
 
 
 def dimensions(count: int) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from math import prod as product
 from typing import Any
 
-from devshim.errors import ArgumentError
+from devshim.contract.namespaces import missing_axis
 from devshim_backends._array_api.dtypes import KINDS
-from devshim_backends._array_api.manipulation import axes_of, axis_of, dimensions
+from devshim_backends._array_api.manipulation import axes_of, axis_of
 
 _EXACT = frozenset((*KINDS["bool"], *KINDS["integral"]))
 """The dtypes whose mean is computed in the default floating dtype."""
@@ -77,8 +77,7 @@ def cumulative_prod(
 def _cumulative(xp: Any, call: str, fn: Any, first: int, x: Any, axis: Any, dtype: Any, include_initial: bool) -> Any:
     shape = xp.shape(x)
     if axis is None and len(shape) != 1:
-        msg = f"{call} was given no axis for a tensor of {dimensions(len(shape))}"
-        raise ArgumentError(msg, "name the axis: axis=0")
+        raise missing_axis(call, len(shape))
     where = axis_of(0 if axis is None else axis, len(shape), call)
     found = fn(xp.astype(x, xp.dtypes.sum_dtype(x, dtype), copy=False), where)
     if include_initial:

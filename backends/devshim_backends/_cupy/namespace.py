@@ -13,8 +13,7 @@ import cupy
 import numpy as np
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import compat_namespace, native_functions
-from devshim_backends._array_api.manipulation import requiring_axis
+from devshim.contract.namespaces import compat_namespace, native_functions, requiring_axis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

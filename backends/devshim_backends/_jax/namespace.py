@@ -17,9 +17,8 @@ import numpy as np
 from jax._src.array import ArrayImpl
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import ABOUT_DTYPES, native_functions
+from devshim.contract.namespaces import ABOUT_DTYPES, native_functions, requiring_axis
 from devshim_backends._array_api.following import follow_tensors
-from devshim_backends._array_api.manipulation import requiring_axis
 from devshim_backends._jax.internals.widths import NARROW, enable_x64, is_wide
 
 if TYPE_CHECKING:

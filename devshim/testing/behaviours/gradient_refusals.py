@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,8 +59,9 @@ class GradientRefusalTests(Kit):
     def test_an_element_is_a_scalar(self) -> None:
         """An element of a vector has the shape (), also in a new thread, for which MXNet has settings of its own."""
         x = self.tensor()
-        for fn in (lambda t: (t * t)[0, 0], lambda t: (t * t)[0][0]):
-            for value, _ in (ds.value_and_grad(fn)(x), in_thread(lambda fn=fn: ds.value_and_grad(fn)(x))):
+        elements: list[Callable[[Tensor], Tensor]] = [lambda t: (t * t)[0, 0], lambda t: (t * t)[0][0]]
+        for differentiated in map(ds.value_and_grad, elements):
+            for value, _ in (differentiated(x), in_thread(partial(differentiated, x))):
                 assert ds.to_numpy(value).shape == ()
 
     def test_a_framework_without_gradients_says_so(self) -> None:

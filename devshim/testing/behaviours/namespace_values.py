@@ -77,14 +77,18 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
 }
 """Calls that every framework refuses."""
 
+_OF_ONE = (
+    *("sum", "prod", "max", "min", "mean", "std", "var", "argmax", "argmin", "sort", "argsort", "flip"),
+    *("unstack", "cumulative_sum", "count_nonzero", "diff", "expand_dims"),
+)
+
+
+def _along_axis(name: str) -> Callable[[Any, Any, Any], Any]:
+    return lambda xp, x, axis: getattr(xp, name)(x, axis=axis)
+
+
 ALONG_AXES: dict[str, Callable[[Any, Any, Any], Any]] = {
-    **{
-        name: lambda xp, x, axis, name=name: getattr(xp, name)(x, axis=axis)
-        for name in (
-            *("sum", "prod", "max", "min", "mean", "std", "var", "argmax", "argmin", "sort", "argsort", "flip"),
-            *("unstack", "cumulative_sum", "count_nonzero", "diff", "expand_dims"),
-        )
-    },
+    **{name: _along_axis(name) for name in _OF_ONE},
     "any": lambda xp, x, axis: xp.any(xp.greater(x, 0), axis=axis),
     "all": lambda xp, x, axis: xp.all(xp.greater(x, 0), axis=axis),
     "concat": lambda xp, x, axis: xp.concat([x, x], axis=axis),

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devshim_backends._array_api.manipulation import axes_of, axis_of, requiring_axis, take_axis
+from devshim_backends._array_api.manipulation import axes_of, axis_of, take_axis
 
 import devshim as ds
+from devshim.contract.namespaces import requiring_axis
 
 
 @pytest.mark.parametrize("axis", [-1, 1, True, np.int64(1), np.array(1)])
@@ -33,6 +34,6 @@ def test_take_needs_an_axis_unless_there_is_one() -> None:
 
 def test_take_of_a_framework_is_checked() -> None:
     take = requiring_axis(np.take)
-    assert take(np.arange(3), [2]).tolist() == take(np.arange(3), [2], axis=0, mode="wrap").tolist() == [2]
+    assert take([0, 1, 2], [2]).tolist() == take(np.arange(3), [2], axis=0, mode="wrap").tolist() == [2]
     with pytest.raises(ds.ArgumentError, match="take was given no axis"):
         take(np.ones((2, 2)), [0])
