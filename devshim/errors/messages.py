@@ -24,7 +24,7 @@ from devshim.errors import (
 from devshim.errors.formatting import describe, type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from devshim.contract.backend import Backend
@@ -99,6 +99,20 @@ def not_converted(source: Backend, target: Backend, error: Exception) -> Convers
     return ConversionError(
         f"this tensor of {source.title} cannot be converted to {target.title}: {why}",
         "convert a plain tensor of its values: dense, initialized, and with no more axes than both frameworks support",
+    )
+
+
+def several_frameworks(call: str, found: Iterable[Backend], target: Backend) -> ArgumentError:
+    """Return the error for tensors of several frameworks, in a call that needs one.
+
+    Args:
+        call: The call, such as ``"ds.asarray"``.
+        found: The backends of its tensors, and of the function if that belongs to one.
+        target: The backend that the hint suggests.
+    """
+    return ArgumentError(
+        f"{call} needs tensors of one framework, and was given {' and '.join(each.title for each in found)}",
+        f"bring them to one framework first: ds.convert(x, {target.name!r})",
     )
 
 

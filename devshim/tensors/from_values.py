@@ -11,7 +11,7 @@ import numpy as np
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU
-from devshim.errors import ArgumentError, ConversionError, DevshimError, TracingError, messages
+from devshim.errors import ConversionError, DevshimError, messages
 from devshim.registry import current, registry, tracing
 from devshim.tensors import arguments, numpy_lists, on_host, plans, stacking, value_hints
 from devshim.tensors.on_host import COPY
@@ -73,7 +73,7 @@ def asarray(
     backend = registry.backend_for(obj)
     if backend is not None and not _is_foreign(backend, obj, owner):
         if owner is not None and backend is not owner:
-            raise _of_another(backend, owner)
+            raise messages.several_frameworks("ds.asarray(like=...)", (backend, owner), owner)
         if device is None and copy is not True and plans.is_unplaced(backend, obj):
             return _cast(backend, obj, arguments.dtype(backend, dtype), copy)[0]
         return engine.place(*_placement(active, backend, obj, dtype, device, copy))
@@ -149,14 +149,15 @@ def _as_like(
 
     The last item is None, or the plan to make a tensor of numbers beside a tracer that has no device yet.
     """
-    owner, model = arguments.tensor_of(like, "asarray(like=...)")
-    try:
-        return owner, *plans.dtype_and_device_like(owner, model, dtype, device, "asarray(like=...)"), None
-    except TracingError:
-        obj = obj.item() if isinstance(obj, np.generic) else obj
-        if device is None and copy is not False and on_host.are_numbers(obj):
-            return owner, dtype, device, plans.beside(owner, model, "asarray", (obj,), dtype)
-        raise
+    call = "asarray(like=...)"
+    owner, model = arguments.tensor_of(like, call)
+    found = plans.find_like(owner, model, dtype, device, call)
+    if found is not None:
+        return owner, *found[:2], None
+    obj = obj.item() if isinstance(obj, np.generic) else obj
+    if copy is not False and on_host.are_numbers(obj):
+        return owner, dtype, device, plans.beside(owner, model, "asarray", (obj,), dtype)
+    return owner, *plans.dtype_and_device_like(owner, model, dtype, device, call), None  # raises the TracingError
 
 
 def _placement(
@@ -173,14 +174,9 @@ def _placement(
 def _stackable(values: Any, owner: Backend | None) -> stacking.Found:
     """Return the tensors in nested lists, which are of the framework of ``like``."""
     found = stacking.find_tensors(values, framework=None if owner is None else owner.name)
-    if found and owner is not None and stacking.framework_of(found) is not owner:
-        raise _of_another(stacking.framework_of(found), owner)
+    if found and owner is not None and (backend := stacking.framework_of(found)) is not owner:
+        raise messages.several_frameworks("ds.asarray(like=...)", (backend, owner), owner)
     return found
-
-
-def _of_another(backend: Backend, owner: Backend) -> ArgumentError:
-    msg = f"ds.asarray was given a tensor of {backend.title}, and like= is a tensor of {owner.title}"
-    return ArgumentError(msg, f"convert it first: ds.convert(obj, {owner.name!r}, device=ds.device_of(like))")
 
 
 def _make_arguments(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from devshim._compiler_marks import constant_under_compile
 from devshim.contract.namespaces import CREATION
 from devshim.devices import parsing
-from devshim.errors import ArgumentError, TracingError
+from devshim.errors import TracingError, messages
 from devshim.registry import current, registry
 from devshim.tensors import arguments, creation, from_values, on_host, plans
 from devshim.transfers import engine
@@ -65,7 +65,7 @@ class _Creation:
         """Return a tensor with the values of an object: see `devshim.asarray`."""
         owner = registry.backend_for(obj)
         if owner is not None and owner is not self._backend and not owner.has_plain_arrays:
-            raise _foreign(self._backend, owner)
+            raise messages.several_frameworks("xp.asarray", (self._backend, owner), self._backend)
         try:
             if _is_current(self._backend.name):
                 return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
@@ -140,21 +140,21 @@ class _Creation:
 
     def empty_like(self, x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
         """Return uninitialized values in the shape of ``x``."""
-        return creation.empty_like(self._own(x), dtype=dtype, device=device)
+        return creation.empty_like(self._own(x, "xp.empty_like"), dtype=dtype, device=device)
 
     def zeros_like(self, x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
         """Return zeros in the shape of ``x``."""
-        return creation.zeros_like(self._own(x), dtype=dtype, device=device)
+        return creation.zeros_like(self._own(x, "xp.zeros_like"), dtype=dtype, device=device)
 
     def ones_like(self, x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
         """Return ones in the shape of ``x``."""
-        return creation.ones_like(self._own(x), dtype=dtype, device=device)
+        return creation.ones_like(self._own(x, "xp.ones_like"), dtype=dtype, device=device)
 
     def full_like(
         self, x: Tensor, /, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None
     ) -> Tensor:
         """Return one value in the shape of ``x``."""
-        return creation.full_like(self._own(x), fill_value, dtype=dtype, device=device)
+        return creation.full_like(self._own(x, "xp.full_like"), fill_value, dtype=dtype, device=device)
 
     def from_dlpack(self, x: Any, /, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
         """Return a tensor over the memory of an object with ``__dlpack__``, moved to a device if one is given."""
@@ -176,19 +176,14 @@ class _Creation:
 
         return make
 
-    def _own(self, x: Tensor) -> Tensor:
-        """Return a tensor, after checking that it belongs to this framework."""
+    def _own(self, x: Tensor, call: str) -> Tensor:
+        """Return a tensor that a call was given, after checking that it belongs to this framework."""
         owner = registry.backend_for(x)
         if owner is not None and owner is not self._backend:
-            raise _foreign(self._backend, owner)
+            raise messages.several_frameworks(call, (self._backend, owner), self._backend)
         return x
 
 
 @constant_under_compile
 def _is_current(name: str) -> bool:
     return current.chosen_name() == name
-
-
-def _foreign(backend: Backend, owner: Backend) -> ArgumentError:
-    msg = f"the namespace of {backend.title} was given a tensor of {owner.title}"
-    return ArgumentError(msg, f"convert it first: ds.convert(x, {backend.name!r})")

@@ -17,7 +17,7 @@ from devshim._compiler_marks import constant_under_compile
 from devshim.contract import capabilities
 from devshim.contract.namespaces import CREATION, FFT, FUNCTIONS, LINALG, VERSION
 from devshim.devices.dtypes import DTYPES
-from devshim.errors import ArgumentError, ConversionError, UnsupportedError, messages
+from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim.errors.types import JoinedError
 from devshim.registry import current, numpy_scalars, registry
 from devshim.tensors import namespace_creation, namespace_info
@@ -131,8 +131,7 @@ def _backend_of_tree(x: object) -> Backend:
     if not found:
         raise messages.not_a_tensor(x, "namespace")
     if len(found) > 1:
-        msg = f"ds.namespace was given tensors of {' and '.join(sorted(each.title for each in found))}"
-        raise ArgumentError(msg, f"bring them to one framework first: ds.convert(x, {next(iter(found)).name!r})")
+        raise messages.several_frameworks("ds.namespace", sorted(found, key=lambda each: each.title), next(iter(found)))
     return next(iter(found))
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
 
-__all__ = ["beside", "dtype_and_device_like", "is_unplaced", "plan", "plan_for", "plan_like", "runs_on_one_device"]
+__all__ = ["beside", "dtype_and_device_like", "find_like", "is_unplaced", "plan", "plan_for", "plan_like"]
+__all__ += ["runs_on_one_device"]
 
 
 def plan(
@@ -49,12 +50,10 @@ def plan(
         backend = current.current()
         return (*plan_for(backend, call, arguments.target(backend, device), args, dtype), *more)
     backend, model = arguments.tensor_of(like, f"{call}(like=...)")
-    try:
-        wanted, where = dtype_and_device_like(backend, model, dtype, device, f"{call}(like=...)")
-    except TracingError:
-        if device is not None:
-            raise
+    found = find_like(backend, model, dtype, device, f"{call}(like=...)")
+    if found is None:
         return beside(backend, model, call, (*args, *more), dtype)
+    wanted, where, _ = found
     return (*plan_for(backend, call, where, args, wanted), *more)
 
 
@@ -62,13 +61,10 @@ def plan_like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *v
     """Return the arguments of `engine.make` for a tensor in the shape of another; the value is that of `full_like`."""
     name = f"{call}_like"
     backend, x = arguments.tensor_of(x, name)
-    try:
-        wanted, where = dtype_and_device_like(backend, x, dtype, device, name)
-        shape = lengths.known_shape(backend, x, name)
-    except TracingError:
-        if device is not None:
-            raise
+    found = find_like(backend, x, dtype, device, name, shaped=True)
+    if found is None:
         return beside(backend, x, name, value, dtype)
+    wanted, where, shape = found
     return plan_for(backend, call, where, (shape, *value), wanted)
 
 
@@ -103,6 +99,25 @@ def beside(backend: Backend, x: Tensor | None, call: str, args: tuple[object, ..
         shaped = args if method == call else (None, *args)
         fitting.require_fit(method, shaped, arguments.dtype_name(backend, wanted))
     return (backend, None, None, backend.create_beside, x, call, args, native)
+
+
+def find_like(
+    backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, call: str, *, shaped: bool = False
+) -> tuple[Any, Device, tuple[int, ...]] | None:
+    """Return the dtype and the device of a tensor that is made like ``x``, and its shape if that is needed.
+
+    The result is None if only the compiled function knows them, and no device is given: see `beside`.
+
+    Raises:
+        TracingError: As for `dtype_and_device_like` and `lengths.known_shape`, if a device is given.
+    """
+    try:
+        wanted, where = dtype_and_device_like(backend, x, dtype, device, call)
+        return wanted, where, lengths.known_shape(backend, x, call) if shaped else ()
+    except TracingError:
+        if device is not None:
+            raise
+        return None
 
 
 def dtype_and_device_like(

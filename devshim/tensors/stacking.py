@@ -17,7 +17,7 @@ import numpy as np
 from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import RANKS, promoted, widest
-from devshim.errors import ArgumentError, ConversionError, DevshimError, TracingError, messages
+from devshim.errors import ConversionError, DevshimError, TracingError, messages
 from devshim.registry import current, mismatches, registry
 from devshim.tensors import arguments, default_dtypes, plans
 from devshim.transfers import engine, observing
@@ -91,8 +91,7 @@ def framework_of(found: Found) -> Backend:
     backends = list(dict.fromkeys(backend for _, _, backend in found))
     others = [backend for backend in backends if not backend.has_plain_arrays]
     if len(others) > 1 or (others and any(b.has_plain_arrays and b.device_of(x) is not CPU for _, x, b in found)):
-        msg = f"ds.asarray was given a list of tensors of {' and '.join(each.title for each in backends)}"
-        raise ArgumentError(msg, f"bring them to one framework first: ds.convert(x, {others[0].name!r})")
+        raise messages.several_frameworks("ds.asarray", backends, others[0])
     return others[0] if others else backends[0]
 
 

@@ -38,6 +38,7 @@ FOR_ADAPTERS = (
         "simulation.properties",
     ),
     *("monitoring.buffer_protocol", "simulation.driver_numbers", "tensors.activations", "transfers.observers"),
+    "trees.sequences",
 )
 """The packages and modules of the neutral half that an adapter may import."""
 SERVED_ARRAY_API = {"_tensorflow", "_paddle", "_mxnet", "_jax"}

@@ -6,6 +6,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from devshim.registry import mismatches
+from devshim.trees.sequences import rebuild_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -78,6 +79,5 @@ def _tensors(backend: Backend, values: Iterable[Any]) -> Iterator[Any]:
 def _move_result(result: Any, first: Any, move: Callable[[Any, Any], Any]) -> Any:
     """Return a result, or the results in a list or tuple, each brought to the device."""
     if isinstance(result, (list, tuple)):
-        each = [_move_result(part, first, move) for part in result]
-        return result._make(each) if hasattr(result, "_make") else type(result)(each)
+        return rebuild_sequence(result, [_move_result(part, first, move) for part in result])
     return move(result, first)

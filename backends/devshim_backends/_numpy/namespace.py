@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import ABOUT_DTYPES, compat_namespace, native_functions
+from devshim.contract.namespaces import ABOUT_DTYPES, compat_namespace, native_functions, requiring_axis
 from devshim.registry import mismatches
-from devshim_backends._array_api.manipulation import requiring_axis
+from devshim.trees.sequences import rebuild_sequence
 from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
 if TYPE_CHECKING:
@@ -112,5 +112,5 @@ def _as_arrays(result: Any) -> Any:
         return np.asarray(result)
     if isinstance(result, tuple) and any(isinstance(each, np.generic) for each in result):
         arrays = [_as_arrays(each) for each in result]
-        return result._make(arrays) if hasattr(result, "_make") else tuple(arrays)
+        return rebuild_sequence(result, arrays)
     return result

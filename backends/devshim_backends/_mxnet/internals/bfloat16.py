@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
+from devshim.trees.sequences import rebuild_sequence
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, dtype_code, iter_arrays
 
 if TYPE_CHECKING:
@@ -54,5 +55,5 @@ def _map(values: Any, code: int, convert: Callable[[Any], Any]) -> Any:
     """Return values with the tensors of a dtype converted, in lists and tuples, too."""
     if isinstance(values, (list, tuple)):
         found = [_map(value, code, convert) for value in values]
-        return values._make(found) if hasattr(values, "_make") else type(values)(found)
+        return rebuild_sequence(values, found)
     return convert(values) if hasattr(values, "handle") and dtype_code(values) == code else values

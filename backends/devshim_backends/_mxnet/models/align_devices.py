@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.tensors import activations
+from devshim.trees.sequences import rebuild_sequence
 from devshim_backends._mxnet.internals.native import device_code, iter_arrays
 from devshim_backends._mxnet.models.storage_swap import native_device
 from devshim_backends._mxnet.models.traversal import parameter_devices, parameters_of
@@ -87,7 +88,7 @@ def move_arrays(values: Any, native: Any, sources: frozenset[Any] | None = None)
         return {key: move_arrays(value, native, sources) for key, value in values.items()}
     if isinstance(values, (list, tuple)):
         moved = [move_arrays(value, native, sources) for value in values]
-        return values._make(moved) if hasattr(values, "_make") else type(values)(moved)
+        return rebuild_sequence(values, moved)
     if not isinstance(values, mx.nd.NDArray) or (sources is not None and native_device(values) not in sources):
         return values
     return activations.move_activation(values, native)

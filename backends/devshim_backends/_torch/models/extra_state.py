@@ -13,6 +13,7 @@ import torch
 from devshim import errors
 from devshim.contract.backend import Backend
 from devshim.contract.blocks import join_path
+from devshim.trees.sequences import rebuild_sequence
 from devshim_backends._keras import extra_state
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models.optimizers import HOST_COUNTERS, with_inner
@@ -75,7 +76,7 @@ class TorchExtraState(Backend):
 def _number_state(loaded: Any) -> Any:
     """Return an optimizer's state_dict with numbers as keys of its state, and of the state of those that it wraps."""
     if isinstance(loaded, (list, tuple)):
-        return _same_sequence(loaded, [_number_state(each) for each in loaded])
+        return rebuild_sequence(loaded, [_number_state(each) for each in loaded])
     if not isinstance(loaded, dict):
         return loaded
     numbered = {key: _number_state(value) for key, value in loaded.items()}
@@ -101,7 +102,7 @@ def _replace_leaves(path: str, state: Any, leaves: Mapping[int, str]) -> Any:
     if isinstance(state, dict):
         return {str(key): _replace_leaves(join_path(path, key), value, leaves) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return _same_sequence(
+        return rebuild_sequence(
             state, [_replace_leaves(join_path(path, i), each, leaves) for i, each in enumerate(state)]
         )
     return state
@@ -116,10 +117,5 @@ def _insert_tensors(path: str, state: Any, forms: Forms, backend: Backend) -> An
         return {key: _insert_tensors(join_path(path, key), value, forms, backend) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
         items = [_insert_tensors(join_path(path, i), each, forms, backend) for i, each in enumerate(state)]
-        return _same_sequence(state, items)
+        return rebuild_sequence(state, items)
     return state
-
-
-def _same_sequence(original: Any, items: list[Any]) -> Any:
-    """Return items in a sequence of the type of another, which may be a named tuple."""
-    return original._make(items) if hasattr(original, "_make") else type(original)(items)
