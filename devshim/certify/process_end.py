@@ -15,9 +15,8 @@ _CALLS = re.compile(r"^(@ +0x|\*\*\* |File \"|(Current thread|Thread|Stack) |Ext
 
 
 def describe_end(code: int, errors: str) -> str:
-    """Return how a process ended: its signal or exit code, and the line of its standard error that says why."""
-    how = f"was ended by {processes.signal_name(code)}" if code < 0 else f"ended with exit code {code}"
-    return how + last_line(errors, crashed=code < 0)
+    """Return how a process ended: its signal or exit status, and the line of its standard error that says why."""
+    return processes.describe_exit(code) + last_line(errors, crashed=code < 0)
 
 
 def last_line(errors: str, crashed: bool = False) -> str:

@@ -96,6 +96,6 @@ def _ask(info: ds.BackendInfo, environment: dict[str, str]) -> Answer:
 def _end(code: int, errors: str) -> str:
     """Return how a process ended that gave no answer."""
     if code < 0:
-        return f"the process was ended by {processes.signal_name(code)} while it imported the framework"
+        return f"the process {processes.describe_exit(code)} while it imported the framework"
     lines = errors.strip().splitlines()
-    return lines[-1].strip() if lines else f"the process ended with code {code}"
+    return lines[-1].strip() if lines else f"the process {processes.describe_exit(code)}"

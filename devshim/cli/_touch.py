@@ -59,9 +59,9 @@ def touch(name: str, device: str, environment: dict[str, str] | None = None) -> 
     if not done.returncode:
         return None
     if done.returncode < 0:
-        return f"the process was ended by {processes.signal_name(done.returncode)}"
+        return f"the process {processes.describe_exit(done.returncode)}"
     lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else f"the process ended with code {done.returncode}"
+    return lines[-1].strip() if lines else f"the process {processes.describe_exit(done.returncode)}"
 
 
 def main(name: str, device: str) -> int:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import DevshimError
+from devshim.registry.processes import describe_exit
 from devshim.tutorial import kernel_environment, launching
 from devshim.tutorial.front_matter import library
 
@@ -181,7 +182,7 @@ class Kernel:
         if code is None:
             return None
         last = launching.last_lines(Path(self._files.name, "log")) if self._files is not None else []
-        return "\n".join([f"its kernel {launching.end_of(code)}", *last])
+        return "\n".join([f"its kernel {describe_exit(code)}", *last])
 
     def _kill(self) -> None:
         """End the process with those of its group, and remove its files."""

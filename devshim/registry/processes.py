@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import TextIO
 
-__all__ = ["answer_stream", "describe_exit", "interpreter_options", "signal_name", "system_facts"]
+__all__ = ["answer_stream", "describe_exit", "interpreter_options", "is_alive", "signal_name", "system_facts"]
 
 
 def interpreter_options() -> list[str]:
@@ -41,6 +41,17 @@ def signal_name(code: int) -> str:
 def describe_exit(status: int) -> str:
     """Return how a process ended, from its exit status: ``was killed by SIGKILL``, ``ended with exit status 3``."""
     return f"was killed by {signal_name(status)}" if status < 0 else f"ended with exit status {status}"
+
+
+def is_alive(process: int) -> bool:
+    """Return True if there is a process of this number, of any user."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True
 
 
 def system_facts(process: int) -> list[str]:

@@ -164,18 +164,10 @@ def _ask(path: str, pid: int) -> Process | int | None:
     except TimeoutError:
         return pid
     except (OSError, ValueError):
-        if not _is_alive(pid):
+        from devshim.registry.processes import is_alive  # rarely needed, and its imports take time
+
+        if not is_alive(pid):
             _remove(path, os.getpid())
         return None
     finally:
         client.close()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

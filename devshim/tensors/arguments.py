@@ -87,6 +87,11 @@ def shape(value: Any) -> tuple[int, ...]:
     return found
 
 
+def optional_shape(size: Any) -> tuple[int, ...]:
+    """Return the shape of random numbers as a tuple of non-negative ints: empty for None, which is one number."""
+    return () if size is None else shape(size)
+
+
 def steps(start: object, stop: object, step: object) -> tuple[float, float, float]:
     """Return the bounds and the step of `arange` as finite real numbers that give a countable length."""
     low, high, by = finite("start", start), finite("stop", stop), finite("step", step)
@@ -215,7 +220,7 @@ __all__ = [
     "numpy_array",
     "numpy_name",
 ]
-__all__ += ["real", "shape", "steps", "target", "tensor_of"]
+__all__ += ["optional_shape", "real", "shape", "steps", "target", "tensor_of"]
 
 
 def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:

@@ -168,7 +168,7 @@ def uniform(low: Any, high: Any, size: Shape | None, result: Result) -> tuple[An
     bounds = arguments.finite("low", low), arguments.finite("high", high)
     if not bounds[0] <= bounds[1]:
         raise bad_argument("high", high, f"at least low ({low})", f"swap them: ds.random.uniform({high}, {low})")
-    return result.plan("uniform", "float", (*bounds, _shape(size)))
+    return result.plan("uniform", "float", (*bounds, arguments.optional_shape(size)))
 
 
 def normal(loc: Any, scale: Any, size: Shape | None, result: Result) -> tuple[Any, ...]:
@@ -179,7 +179,7 @@ def normal(loc: Any, scale: Any, size: Shape | None, result: Result) -> tuple[An
     if not parameters[1] >= 0:
         hint = "a standard deviation is 0 or more: write scale=1.0"
         raise bad_argument("scale", scale, "a number that is not negative", hint)
-    return result.plan("normal", "float", (*parameters, _shape(size)))
+    return result.plan("normal", "float", (*parameters, arguments.optional_shape(size)))
 
 
 def randint(low: Any, high: Any, size: Shape | None, result: Result) -> tuple[Any, ...]:
@@ -197,7 +197,7 @@ def randint(low: Any, high: Any, size: Shape | None, result: Result) -> tuple[An
     if end - first > MOST and not result.is_portable:
         hint = "ds.random.Generator(0, portable=True).randint(...) draws from all 64-bit integers"
         raise bad_argument("(low, high)", (low, high), "at most 2**53 apart", hint)
-    return result.plan("randint", "int", (first, end, _shape(size)))
+    return result.plan("randint", "int", (first, end, arguments.optional_shape(size)))
 
 
 def permutation(n: Any, result: Result) -> tuple[Any, ...]:
@@ -213,8 +213,4 @@ def bernoulli(p: Any, size: Shape | None, result: Result) -> tuple[Any, ...]:
     probability = arguments.real("p", p)
     if not 0 <= probability <= 1:
         raise bad_argument("p", p, "a probability, from 0 to 1", "write p=0.5")
-    return result.plan("bernoulli", "any", (float(probability), _shape(size)))
-
-
-def _shape(size: Shape | None) -> tuple[int, ...]:
-    return () if size is None else arguments.shape(size)
+    return result.plan("bernoulli", "any", (float(probability), arguments.optional_shape(size)))

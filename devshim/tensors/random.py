@@ -60,7 +60,7 @@ def uniform(
     source = generators.SOURCE
     plain = like is source is None and (dtype is None or (type(dtype) is str and dtype in _FLOATS))
     if plain and type(low) in _REALS and type(high) in _REALS and -_LARGEST <= low <= high <= _LARGEST:
-        shape = size if type(size) is tuple else _shape(size)
+        shape = size if type(size) is tuple else arguments.optional_shape(size)
         x = on_host.make("uniform", (low, high, shape), shape, dtype, device)
         if x is not None:
             return x
@@ -101,7 +101,7 @@ def normal(
     source = generators.SOURCE
     plain = like is source is None and (dtype is None or (type(dtype) is str and dtype in _FLOATS))
     if plain and type(loc) in _REALS and type(scale) in _REALS and -_LARGEST <= loc <= _LARGEST >= scale >= 0:
-        shape = size if type(size) is tuple else _shape(size)
+        shape = size if type(size) is tuple else arguments.optional_shape(size)
         x = on_host.make("normal", (loc, scale, shape), shape, dtype, device)
         if x is not None:
             return x
@@ -144,7 +144,7 @@ def randint(
     source = generators.SOURCE
     first, end = (0, low) if high is None else (low, high)
     if type(first) is type(end) is int and -_SMALL <= first < end <= _SMALL and like is dtype is source is None:
-        shape = size if type(size) is tuple else _shape(size)
+        shape = size if type(size) is tuple else arguments.optional_shape(size)
         x = on_host.make("randint", (first, end, shape), shape, None, device)
         if x is not None:
             return x
@@ -209,14 +209,10 @@ def bernoulli(
         raise value_hints.too_many("random.bernoulli", 2, (p, size, *_more))
     source = generators.SOURCE
     if like is dtype is source is None and type(p) is float and 0 <= p <= 1:
-        shape = size if type(size) is tuple else _shape(size)
+        shape = size if type(size) is tuple else arguments.optional_shape(size)
         if (x := on_host.make("bernoulli", (p, shape), shape, None, device)) is not None:
             return x
     return engine.make(*draws.bernoulli(p, size, Result(dtype, device, like, source)))
-
-
-def _shape(size: Shape | None) -> tuple[int, ...]:
-    return () if size is None else arguments.shape(size)
 
 
 for _public in (bernoulli, normal, permutation, randint, uniform):

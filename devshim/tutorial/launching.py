@@ -11,7 +11,6 @@ import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from devshim.registry.processes import signal_name
 from devshim.tutorial.front_matter import library
 from devshim.tutorial.support import kernel_command, support_folder
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from devshim.tutorial.environments import Environment
 
-__all__ = ["end_of", "group_of", "kill_group", "last_lines", "manager_of", "setup_code", "short_folder"]
+__all__ = ["group_of", "kill_group", "last_lines", "manager_of", "setup_code", "short_folder"]
 
 
 def short_folder() -> str | None:
@@ -48,11 +47,6 @@ def setup_code(framework: str, gpus: int, real: bool, native_names: bool = False
     options = f"real={real}, native_names={native_names}"
     start = f"_kernel.start({framework!r}, {gpus}, {options})"
     return f"from devshim.tutorial import kernel as _kernel\n{start}\ndel _kernel"
-
-
-def end_of(code: int) -> str:
-    """Return how a process ended, from its exit code: ``ended by SIGKILL``."""
-    return f"ended by {signal_name(code)}" if code < 0 else f"ended with exit code {code}"
 
 
 def last_lines(log: Path) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devshim.registry import discovery
+from devshim.registry.processes import describe_exit
 from devshim.tutorial import cache, kernel_environment, launching
 from devshim.tutorial.front_matter import library
 from devshim.tutorial.outputs import cell_record, message_of, record_of
@@ -195,7 +196,7 @@ class _Run:
 
     async def _how_it_died(self, client: Any, error: Exception) -> str:
         code = await client.km.provisioner.poll() if client.km.has_kernel else None
-        how = str(error) if code is None else f"the kernel {launching.end_of(code)}"
+        how = str(error) if code is None else f"the kernel {describe_exit(code)}"
         if code == -signal.SIGKILL:
             how += ", which Linux does if memory runs out"
         return "\n".join([how, *launching.last_lines(self._log)])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import UnsupportedError
 from devshim.registry import current as frameworks
 from devshim.registry import tracing
+from devshim.registry.processes import is_alive
 from devshim.world import heartbeat
 from devshim.world.launchers import find_place
 from devshim.world.native import requested_engine
@@ -88,21 +89,11 @@ def _own_place() -> Place:
     if of_owner == job and owner != str(os.getpid()):
         if _is_of_multiprocessing():
             return find_place({})
-        if _runs(int(owner)):
+        if is_alive(int(owner)):
             msg = f"this process is not a rank: {place.name_rank(place.rank)} has started it, and left its variables"
             raise UnsupportedError(msg, _HINT)
     os.environ[_OWNER] = f"{os.getpid()} {job}"
     return place
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        pass
-    return True
 
 
 def _is_of_multiprocessing() -> bool:

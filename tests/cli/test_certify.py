@@ -78,12 +78,12 @@ def test_a_framework_that_ends_the_process_loses_no_result(run: Run, fake: Fake,
     names = [claim.name for claim in claims_for(Setting("numpy", 2, only="several.*"))]
     assert list(found) == names, "each claim has one result, those after the crash included"
     assert [name for name in names if found[name] == "FAIL"] == ["several.replicas"]
-    assert "ended by SIGABRT" in done.stdout
+    assert "was killed by SIGABRT" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [("raise OSError('half installed')", "half installed"), ("import os; os._exit(3)", "ended with exit code 3")],
+    [("raise OSError('half installed')", "half installed"), ("import os; os._exit(3)", "ended with exit status 3")],
 )
 def test_a_framework_that_does_not_start_is_a_failure(run: Run, fake: Fake, source: str, words: str) -> None:
     done = run("certify", "--simulate", "--backend", "torch", **fake("torch", source))

@@ -99,9 +99,9 @@ def test_expectations_hold_under_python_o() -> None:
 
 
 def test_ends_are_named() -> None:
-    assert describe_end(-11, "") == "was ended by SIGSEGV"
-    assert describe_end(3, "first\nlast line\n\n") == "ended with exit code 3; it wrote: last line"
-    assert describe_end(-250, "") == "was ended by signal 250"
+    assert describe_end(-11, "") == "was killed by SIGSEGV"
+    assert describe_end(3, "first\nlast line\n\n") == "ended with exit status 3; it wrote: last line"
+    assert describe_end(-250, "") == "was killed by signal 250"
 
 
 def test_the_end_of_a_process_shows_the_cause_and_not_the_list_of_calls() -> None:
@@ -114,9 +114,9 @@ def test_the_end_of_a_process_shows_the_cause_and_not_the_list_of_calls() -> Non
     """
     assert describe_end(-6, crash).endswith("gpu_executable.cc:1062] Check failed: static_cast<bool>(module_handle)")
     thrown = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
-    assert describe_end(-6, thrown) == "was ended by SIGABRT; it wrote: what():  std::bad_alloc"
+    assert describe_end(-6, thrown) == "was killed by SIGABRT; it wrote: what():  std::bad_alloc"
     python = 'Fatal Python error: Segmentation fault\n\nThread 0x7f (most recent call first):\n  File "x.py", line 1\n'
-    assert describe_end(-11, python) == "was ended by SIGSEGV; it wrote: Fatal Python error: Segmentation fault"
+    assert describe_end(-11, python) == "was killed by SIGSEGV; it wrote: Fatal Python error: Segmentation fault"
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def test_a_missing_framework_is_said(invoke: Invoke) -> None:
 BROKEN = {
     "raise OSError('libcudart.so.12: cannot open')": "OSError: libcudart.so.12: cannot open",
     "import os; os.write(1, b'{noise'); raise OSError('not here')": "OSError: not here",
-    "import os; os.abort()": "ended by SIGABRT",
-    "import os; os._exit(3)": "ended with code 3",
+    "import os; os.abort()": "was killed by SIGABRT",
+    "import os; os._exit(3)": "ended with exit status 3",
 }
 
 

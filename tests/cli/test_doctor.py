@@ -146,7 +146,7 @@ def test_a_copy_of_one_number_shows_what_is_broken(fake: Callable[[str, str], di
     assert _touch.touch("numpy", "gpu:1", environment) is None
     assert "gpu:7" in (_touch.touch("numpy", "gpu:7", environment) or "")
     dies = fake("sitecustomize", "import devshim, os\ndevshim.place = lambda *words: os.abort()\n")
-    assert _touch.touch("numpy", "gpu:1", {**environment, **dies}) == "the process was ended by SIGABRT"
+    assert _touch.touch("numpy", "gpu:1", {**environment, **dies}) == "the process was killed by SIGABRT"
 
 
 def test_a_number_that_comes_back_as_another_is_broken(fake: Callable[[str, str], dict[str, str]]) -> None:

@@ -110,7 +110,7 @@ def test_a_process_that_dies_fails_the_test_it_ran(project: Any) -> None:
     assert done.ret == 1
     done.stdout.fnmatch_lines_random(
         [
-            "The process of numpy was ended by SIGSEGV while it ran test_it.py::test_dies?numpy?.",
+            "The process of numpy was killed by SIGSEGV while it ran test_it.py::test_dies?numpy?.",
             "*Fatal Python error: Segmentation fault*",
             "The process of numpy ended with exit status 3 while it ran test_it.py::test_dies_in_setup?numpy?.",
             "test_it.py::test_after?numpy? PASSED*",
@@ -159,7 +159,7 @@ def test_a_process_that_dies_at_the_end_is_reported(project: Any) -> None:
         NUMPY,
     )
     done.assert_outcomes(passed=1)
-    done.stdout.fnmatch_lines(["devshim: the process of numpy was ended by SIGSEGV after its last test"])
+    done.stdout.fnmatch_lines(["devshim: the process of numpy was killed by SIGSEGV after its last test"])
 
 
 def test_warnings_come_over(project: Any, pytester: Any) -> None:

@@ -133,7 +133,7 @@ def test_outputs_are_html_pictures_and_text_that_is_replaced(notebook: Notebook)
 def test_a_kernel_that_dies_is_replaced(notebook: Notebook) -> None:
     notebook.run("%%frameworks numpy\nkept = 1")
     text, _ = notebook.run("%%frameworks numpy\nimport os; os._exit(3)")
-    assert "its kernel ended with exit code 3\nThe next cell starts a new one" in text
+    assert "its kernel ended with exit status 3\nThe next cell starts a new one" in text
     text, _ = notebook.run("%%frameworks numpy\nkept")
     assert "NameError" in text
 

@@ -164,7 +164,7 @@ def test_a_cell_that_never_ends_and_a_dead_kernel_leave_no_process(tmp_path: Pat
     (cell,) = outcome(endless, timeout=1).records["numpy"].cells.values()
     assert (cell.status, cell.error) == ("failed", "TimeoutError: not done after 1 s; --timeout sets the limit")
     (cell,) = outcome(dead).records["numpy"].cells.values()
-    killed = "KernelError: the kernel ended by SIGKILL, which Linux does if memory runs out"
+    killed = "KernelError: the kernel was killed by SIGKILL, which Linux does if memory runs out"
     assert (cell.status, cell.error) == ("failed", killed)
     assert_ended(pids, 2)
 

@@ -150,7 +150,13 @@ class Process:
             code: int | None = self._process.wait(PATIENCE)
         except (OSError, subprocess.TimeoutExpired):
             code = self._process.poll()
-        how = f"did not end within {PATIENCE} seconds" if code is None else _describe_end(code) if code < 0 else None
+        how = (
+            f"did not end within {PATIENCE} seconds"
+            if code is None
+            else processes.describe_exit(code)
+            if code < 0
+            else None
+        )
         self.kill()
         return how
 
@@ -168,7 +174,7 @@ class Process:
             code: int | None = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             code = None
-        how = "closed its channel, and goes on" if code is None else _describe_end(code)
+        how = "closed its channel, and goes on" if code is None else processes.describe_exit(code)
         output = self._read_output()
         self.kill()
         return ProcessDied(how, output)
@@ -178,11 +184,6 @@ class Process:
             return ""
         self._output.seek(max(self._output.seek(0, os.SEEK_END) - _OUTPUT_CHARACTERS, 0))
         return self._output.read().decode(errors="replace")
-
-
-def _describe_end(code: int) -> str:
-    """Return how a process ended, from its exit status."""
-    return f"was ended by {processes.signal_name(code)}" if code < 0 else f"ended with exit status {code}"
 
 
 def _shows_output(config: pytest.Config) -> bool:

@@ -53,11 +53,13 @@ def test_one_framework_alone_has_no_verdict() -> None:
 
 
 def test_a_framework_without_kernel_and_one_that_ended_are_columns() -> None:
-    found = sides({"mxnet": "no environment"}, torch=shown("1\n"), jax=Shown(problem="its kernel ended by SIGKILL"))
+    found = sides(
+        {"mxnet": "no environment"}, torch=shown("1\n"), jax=Shown(problem="its kernel was killed by SIGKILL")
+    )
     said, agree = found.verdict()
     assert said == ["MXNet did not run this cell", "JAX did not run this cell"]
     assert not agree
-    for text in ("no environment", "its kernel ended by SIGKILL"):
+    for text in ("no environment", "its kernel was killed by SIGKILL"):
         assert text in repr(found)
         assert text in found._repr_html_()
 

@@ -110,12 +110,12 @@ def test_a_failure_names_its_line_and_framework(
 def test_a_framework_that_cannot_run_is_reported(
     outcome: dict[str, Outcome], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended = record("jax", "JAX", *[CellRecord("skipped")] * 3, problem="the kernel ended by SIGKILL")
+    ended = record("jax", "JAX", *[CellRecord("skipped")] * 3, problem="the kernel was killed by SIGKILL")
     problem = DevshimError("NumPy cannot run: there is no environment for it", "devshim tutorial env create numpy")
     outcome["page"] = Outcome(PAGE, {"torch": RECORDS["torch"], "jax": ended}, problems={"numpy": problem})
     assert tutorial.run([PAGE.path], Options()) == 1
     captured = capsys.readouterr()
-    assert "page.md: JAX cannot run the page\n    the kernel ended by SIGKILL\n" in captured.out
+    assert "page.md: JAX cannot run the page\n    the kernel was killed by SIGKILL\n" in captured.out
     assert "no record" in captured.out
     assert "NumPy cannot run" in captured.err
     assert "Hint: devshim tutorial env create numpy" in captured.err
