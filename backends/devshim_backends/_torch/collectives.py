@@ -24,7 +24,7 @@ from devshim.devices.dtypes import widest
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.gradients import RECORDING
 from devshim_backends._torch.tensors import TorchTensors
-from devshim_backends._torch.transfers.internals import coalesce
+from devshim_backends._torch.transfers.internals import coalesce, quantized_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +52,8 @@ class TorchCollectives(TorchTensors):
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         _require_layout((x,), "split", _DENSE)
+        if x.is_quantized:
+            return quantized_parts.narrow(x, axis, start, stop)
         return x.narrow(axis, start, stop - start)
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
@@ -59,6 +61,8 @@ class TorchCollectives(TorchTensors):
             msg = "PyTorch cannot join nested tensors"
             raise UnsupportedError(msg, _PAD)
         _require_layout(xs, "join", _DENSE_OR_COO)
+        if any(map(quantized_parts.is_per_channel, xs)):
+            return quantized_parts.join(xs, axis)
         return torch.cat(list(xs), dim=axis)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:

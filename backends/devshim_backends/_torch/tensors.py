@@ -30,7 +30,7 @@ from devshim_backends._torch.creation import NUMPY_DTYPES, SMALL_FLOATS, TORCH_D
 from devshim_backends._torch.devices import DEVICES, NATIVE, TYPES, device_module, has_context, native
 from devshim_backends._torch.models.optimizers import OTHER_CLASSES
 from devshim_backends._torch.tracing import compiles_here
-from devshim_backends._torch.transfers.internals import coalesce, pinned
+from devshim_backends._torch.transfers.internals import coalesce, pinned, quantized_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,9 +46,8 @@ _COPYABLE = {kind: kind for kind in NUMPY_DTYPES.values() if kind.alignment == k
 _PAD = "pad it first: x.to_padded_tensor(0.0)"
 _JAGGED = f"{_PAD}, or make it with layout=torch.jagged"
 _QUANTIZED_HINT = "call x.dequantize() or x.int_repr() first"
-_QUANTIZED = {
-    getattr(torch, name) for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4") if hasattr(torch, name)
-}
+_QUANTIZED_NAMES = ("quint8", "qint8", "qint32", "quint4x2", "quint2x4")
+_QUANTIZED = {getattr(torch, name) for name in _QUANTIZED_NAMES if hasattr(torch, name)}
 
 
 def copy_on_host(x: Tensor) -> Tensor | None:
@@ -57,7 +56,12 @@ def copy_on_host(x: Tensor) -> Tensor | None:
         return None
     if x.dtype is torch.complex128 and not _is_aligned(x):
         return None
-    result = x.clone()
+    try:
+        result = x.clone()
+    except RuntimeError:
+        if not x.is_quantized:  # PyTorch does not clone all of these
+            raise
+        return None
     return result if result.is_cpu is True else None
 
 
@@ -116,7 +120,7 @@ class TorchTensors(Backend):
             x = _copy_aligned(x)
             if device is CPU:
                 return x
-        if self.simulated and device is not CPU and (x.is_quantized or x.is_mkldnn):
+        if self.simulated and device is not CPU and x.is_mkldnn:
             from devshim_backends._torch.simulation.internals.relabel import require_supported
 
             require_supported(x)
@@ -127,6 +131,8 @@ class TorchTensors(Backend):
                 return x.to(target, None, non_blocking, True)
         if x.is_cpu is not (target.type == "cpu") and not compiles_here() and pinned.is_large(x, target):
             return pinned.copy_to(x, target, non_blocking)
+        if device is CPU and x.is_quantized and x.is_cpu:
+            return quantized_parts.copy_on_host(x)
         return x.to(target, None, non_blocking, True)  # dtype, non_blocking, copy: by name the call costs a tenth more
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:

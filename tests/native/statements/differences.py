@@ -74,10 +74,6 @@ DIFFERENCES = {
             ('torch.cuda.nccl.is_available([torch.ones(2, device="cuda")])',),
         ),
         Difference(
-            "Quantized tensors are refused.",
-            ('torch.quantize_per_tensor(torch.ones(2, device="cuda"), 0.1, 0, torch.qint8).device',),
-        ),
-        Difference(
             "PyTorch prints the number of the GPU as the character with that number; a simulated GPU prints 7.",
             ("torch.cuda.memory_allocated(7)",),
         ),

@@ -13,20 +13,20 @@ import torch
 
 from devshim.errors import DevshimError
 from devshim_backends._torch.simulation.dtypes import UNSUPPORTED, compute_as_cuda
-from devshim_backends._torch.simulation.internals import cpu_only, nested, sparse
+from devshim_backends._torch.simulation.internals import cpu_only, nested, quantized, sparse
 from devshim_backends._torch.simulation.internals.generators import generator_for
 from devshim_backends._torch.simulation.internals.host_arguments import ArgumentConverter
 from devshim_backends._torch.simulation.internals.relabel import (
     HOST,
     relabel,
     to_host_keeping_bits,
-    unsupported_error,
 )
 from devshim_backends._torch.simulation.internals.schemas import (
     PLANS,
     OperatorPlan,
     nested_plan_of,
     plan_of,
+    quantized_plan_of,
     sparse_plan_of,
 )
 from devshim_backends._torch.simulation.internals.state import SIMULATION, index_of, require_simulated
@@ -47,21 +47,29 @@ def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
     return run(PLANS.get(op) or plan_of(op), args, kwargs)
 
 
-def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse an operator on a quantized tensor, which simulated GPUs do not support."""
-    raise unsupported_error(None, str(op._schema.name))
-
-
 def refuse_nested(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse an operator that PyTorch does not have for nested tensors on CUDA."""
     nested_plan_of(op)  # raises the error for an operator of the program
     raise cpu_only.lacking_error(op, nested.FORM, "use x.to_padded_tensor(0.0), or x.unbind(), first")
 
 
+def refuse_quantized(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse an operator that PyTorch does not have for quantized tensors on CUDA."""
+    quantized_plan_of(op)
+    raise cpu_only.lacking_error(op, quantized.FORM, "use x.dequantize() first, or compute it on the CPU")
+
+
 def compute_nested(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute one call, with a nested tensor, of an operator with a known plan."""
     if plan.is_view:
         return _call_without_modes(nested.view, plan.kernel, args, kwargs)
+    return run(plan, args, kwargs)
+
+
+def compute_quantized(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute one call, with a quantized tensor, of an operator with a known plan."""
+    if plan.is_view:
+        return _call_without_modes(quantized.on_tensor, plan.kernel, args, kwargs)
     return run(plan, args, kwargs)
 
 

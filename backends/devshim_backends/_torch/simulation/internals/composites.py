@@ -14,10 +14,29 @@ import torch
 
 from devshim_backends._torch.simulation import dtypes
 from devshim_backends._torch.simulation.device_rules import MixedDevicesError
-from devshim_backends._torch.simulation.hooks import compute_nested, compute_sparse, run, without_modes
-from devshim_backends._torch.simulation.internals import cpu_only, linalg_drivers, nested, sparse
-from devshim_backends._torch.simulation.internals.kernels import KERNELS, copy, to_copy
-from devshim_backends._torch.simulation.internals.schemas import OperatorPlan, nested_plan_of, plan_of, sparse_plan_of
+from devshim_backends._torch.simulation.hooks import (
+    compute_nested,
+    compute_quantized,
+    compute_sparse,
+    run,
+    without_modes,
+)
+from devshim_backends._torch.simulation.internals import cpu_only, linalg_drivers, nested, quantized, sparse
+from devshim_backends._torch.simulation.internals.kernels import (
+    KERNELS,
+    copy,
+    copy_quantized,
+    empty_per_channel,
+    to_copy,
+)
+from devshim_backends._torch.simulation.internals.schemas import (
+    OperatorPlan,
+    nested_plan_of,
+    plan_of,
+    quantized_plan_of,
+    sparse_plan_of,
+)
+from devshim_backends._torch.simulation.memory import adopt
 
 CREATING = (
     *("arange", "arange.start", "arange.start_step", "eye", "eye.m", "linspace", "logspace", "range", "range.step"),
@@ -75,6 +94,15 @@ def nested_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     special |= {"_fused_sdp_choice": lambda *args, **kwargs: 0}  # the formula
     for name in nested.names():
         yield name, special.get(name) or as_one_call(name, compute_nested, nested_plan_of)
+
+
+def quantized_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the kernels for quantized tensors."""
+    yield from quantized.reader_kernels(adopt)
+    yield from {"_to_copy": without_modes(to_copy), "copy_": without_modes(copy_quantized)}.items()
+    yield "_empty_per_channel_affine_quantized", without_modes(empty_per_channel)
+    for name in (*quantized.COMPUTED, *quantized.VIEWS):
+        yield name, as_one_call(name, compute_quantized, quantized_plan_of)
 
 
 def operator(name: str) -> Any:

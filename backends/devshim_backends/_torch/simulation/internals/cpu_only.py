@@ -18,6 +18,7 @@ DENSE = (
     *("_spdiags", "slow_conv3d_forward", "slow_conv3d_forward.output", "to_mkldnn"),
     *("_add_relu.Scalar", "_add_relu.Tensor", "_add_relu.out", "_add_relu_.Scalar", "_add_relu_.Tensor"),
     *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_weight_int4pack_mm_for_cpu"),
+    "quantize_per_tensor.tensors",
     *("_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa.out"),
     *("_upsample_lanczos2d_aa_backward", "_upsample_lanczos2d_aa_backward.grad_input"),
 )

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.internals import late_copies, nested
+from devshim_backends._torch.simulation.internals import late_copies, nested, quantized
 from devshim_backends._torch.simulation.internals.attention import ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.efficient_attention import EFFICIENT_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.flash_attention import FLASH_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.generators import DEFAULTS
 from devshim_backends._torch.simulation.internals.recurrent_cells import CELL_KERNELS
 from devshim_backends._torch.simulation.internals.relabel import to_host, to_host_keeping_bits
+from devshim_backends._torch.simulation.internals.replaced_data import set_data
 from devshim_backends._torch.simulation.internals.state import TYPES, index_of, require_simulated
 from devshim_backends._torch.simulation.internals.sync_batch_norm import SYNC_BATCH_NORM_KERNELS
 from devshim_backends._torch.simulation.memory import adopt
@@ -228,6 +229,21 @@ def is_set_to(x: Any, other: Any) -> Any:
 def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Implement ``aten::addbmm_``: the CPU's uses the target through two tensors, which relabelling would separate."""
     return x.copy_(aten.addbmm.default(x, batch1, batch2, beta=beta, alpha=alpha))
+
+
+def copy_quantized(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    """Implement ``aten::copy_`` with a quantized tensor: the target gets the quantizer of the source, too."""
+    if target.get_device() < 0 or not (target.is_quantized and source.is_quantized):
+        return copy(target, source, non_blocking)
+    host = _as_host(target)
+    copy(host, source, non_blocking)
+    set_data(target, quantized.move_bytes(host, lambda _: quantized.bytes_of(target)))
+    return target
+
+
+def empty_per_channel(size: Any, *, device: Any = None, **options: Any) -> Any:
+    """Implement ``aten::_empty_per_channel_affine_quantized``."""
+    return adopt(quantized.empty_per_channel(size, **options), index_of(device))
 
 
 KERNELS: Mapping[str, Callable[..., Any]] = {

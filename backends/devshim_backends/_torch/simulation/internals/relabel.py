@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from devshim.errors import UnsupportedError
-from devshim_backends._torch.simulation.internals import nested, sparse
+from devshim_backends._torch.simulation.internals import nested, quantized, sparse
 from devshim_backends._torch.simulation.internals.state import NAME
 
 _export, _read = torch._C._to_dlpack, torch._C._from_dlpack
@@ -96,7 +96,9 @@ def _relabel_indirectly(tensor: Any, code: int, error: Exception) -> Any:
         return sparse.move_parts(tensor, device, lambda part: relabel(part, code))
     if tensor.is_nested:
         return nested.move_buffer(tensor, lambda buffer: relabel(buffer, code))
-    if tensor.layout is not torch.strided or tensor.is_quantized:
+    if tensor.is_quantized:
+        return quantized.move_bytes(tensor, lambda data: relabel(data, code))
+    if tensor.layout is not torch.strided:
         raise unsupported_error(tensor) from error
     integer_dtype = SAME_WIDTH_DTYPES.get(tensor.element_size())
     if integer_dtype is None or tensor.dtype is integer_dtype:
@@ -107,24 +109,15 @@ def _relabel_indirectly(tensor: Any, code: int, error: Exception) -> Any:
 
 def require_supported(tensor: Any) -> None:
     """Refuse to place a tensor that simulated GPUs do not support."""
-    if tensor.is_quantized:
-        what, hint = "quantized tensors", "call x.dequantize() or x.int_repr() first"
-    else:
-        what, hint = f"tensors of layout {str(tensor.layout).removeprefix('torch.')}", "call x.to_dense() first"
-    msg = f"simulated GPUs have no {what}"
-    raise UnsupportedError(msg, hint)
+    msg = f"simulated GPUs have no tensors of layout {str(tensor.layout).removeprefix('torch.')}"
+    raise UnsupportedError(msg, "call x.to_dense() first")
 
 
-def unsupported_error(tensor: Any, operator: str = "") -> UnsupportedError:
-    """Return the error for a tensor that simulated GPUs do not support, or for an operator on such tensors."""
-    if tensor is None:
-        reason = f"{operator} is an operator on other tensors"
-    else:
-        kind = tensor.dtype if tensor.is_quantized else tensor.layout
-        reason = f"this tensor is {kind}"
+def unsupported_error(tensor: Any) -> UnsupportedError:
+    """Return the error for a tensor that simulated GPUs do not support."""
     return UnsupportedError(
-        f"a simulated GPU supports only dense, sparse and nested tensors, but {reason}",
-        "compute with it on the CPU, or use x.dequantize()",
+        f"a simulated GPU does not support tensors of layout {tensor.layout}",
+        "compute with it on the CPU, or use x.to_dense()",
     )
 
 

@@ -15,7 +15,7 @@ import torch
 
 from devshim_backends._torch.simulation.internals.relabel import WORDS
 
-__all__ = ["apply", "set_data"]
+__all__ = ["KEYS", "SIZE", "address", "apply", "set_data"]
 
 _real_data = torch._C.TensorBase.data
 _real_apply = torch.nn.Module._apply
@@ -27,13 +27,14 @@ _CLASSES = (
     (_KEY.SparseCPU, _KEY.SparsePrivateUse1),
     (_KEY.SparseCsrCPU, _KEY.SparseCsrPrivateUse1),
     (_KEY.NestedTensorCPU, _KEY.NestedTensorPrivateUse1),
+    (_KEY.QuantizedCPU, _KEY.QuantizedPrivateUse1),
 )
 """The keys, on the host and on a simulated GPU, of the tensors that are of one class in C++."""
-_SIZE = 26
+SIZE = 26
 """The size of an implementation, in words."""
 
 
-def _address(tensor: Any) -> int:
+def address(tensor: Any) -> int:
     """Return the address of a tensor's implementation as the number of a word."""
     return int(tensor._cdata) >> 3
 
@@ -41,17 +42,18 @@ def _address(tensor: Any) -> int:
 def _word_of_keys() -> int:
     """Return the word of an implementation that contains its keys; found once, by comparison with Python's answer."""
     examples = [torch.empty((2,), device="cpu"), torch.empty((2,), device="meta"), torch.empty((2,)).to_sparse()]
-    words = set(range(_SIZE))
+    words = set(range(SIZE))
     for each in examples:
         keys = _dispatch_keys(each).raw_repr()
-        words = {word for word in words if WORDS[_address(each) + word] & (1 << 64) - 1 == keys}
+        words = {word for word in words if WORDS[address(each) + word] & (1 << 64) - 1 == keys}
     if len(words) != 1:
         msg = "PyTorch's tensors do not have the layout that devshim expects"
         raise RuntimeError(msg)
     return words.pop()
 
 
-_KEYS = _word_of_keys()
+KEYS = _word_of_keys()
+"""The word of an implementation that contains its dispatch keys."""
 
 
 def _changes_kind(tensor: Any, other: Any) -> bool:
@@ -72,8 +74,8 @@ def set_data(self: Any, value: Any) -> None:
     if not _changes_kind(self, value):
         _real_data.__set__(self, value)
         return
-    word = _address(self) + _KEYS
-    before, WORDS[word] = WORDS[word], WORDS[_address(value) + _KEYS]
+    word = address(self) + KEYS
+    before, WORDS[word] = WORDS[word], WORDS[address(value) + KEYS]
     try:
         _real_data.__set__(self, value)
     except BaseException:

@@ -16,7 +16,7 @@ from devshim_backends._torch.simulation.device_rules import (
     INDEXED,
     READ_VALUES,
 )
-from devshim_backends._torch.simulation.internals import cpu_only, nested
+from devshim_backends._torch.simulation.internals import cpu_only, nested, quantized
 
 
 def _list_of_tensors(argument: Any) -> bool | None:
@@ -137,4 +137,11 @@ def sparse_plan_of(op: Any) -> OperatorPlan:
 def nested_plan_of(op: Any) -> OperatorPlan:
     """Return an operator's plan for a call with a nested tensor."""
     cpu_only.require_cuda_kernel(op, nested.FORM)
+    return OperatorPlan(op)
+
+
+@cache
+def quantized_plan_of(op: Any) -> OperatorPlan:
+    """Return an operator's plan for a call with a quantized tensor."""
+    cpu_only.require_cuda_kernel(op, quantized.FORM)
     return OperatorPlan(op)

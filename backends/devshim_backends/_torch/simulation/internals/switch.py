@@ -8,7 +8,13 @@ import torch
 
 from devshim.errors import SimulationError
 from devshim_backends._torch.simulation import dtypes, tensors
-from devshim_backends._torch.simulation.hooks import fallback, fallback_sparse, refuse, refuse_nested, without_modes
+from devshim_backends._torch.simulation.hooks import (
+    fallback,
+    fallback_sparse,
+    refuse_nested,
+    refuse_quantized,
+    without_modes,
+)
 from devshim_backends._torch.simulation.internals import (
     accelerator,
     attention,
@@ -138,7 +144,7 @@ def _kernels() -> list[Any]:
     all_operators = torch.library.Library("_", "IMPL")
     all_operators.fallback(fallback, "PrivateUse1")
     all_operators.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
-    all_operators.fallback(refuse, "QuantizedPrivateUse1")
+    all_operators.fallback(refuse_quantized, "QuantizedPrivateUse1")
     all_operators.fallback(refuse_nested, "NestedTensorPrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     for form in ("Sparse", "SparseCsr"):
@@ -147,6 +153,8 @@ def _kernels() -> list[Any]:
             aten.impl(name, kernel, f"{form}PrivateUse1")
     for name, kernel in composites.nested_kernels():
         aten.impl(name, kernel, "NestedTensorPrivateUse1")
+    for name, kernel in composites.quantized_kernels():
+        aten.impl(name, kernel, "QuantizedPrivateUse1")
     for name, kernel in KERNELS.items():
         aten.impl(name, without_modes(kernel), "PrivateUse1")
     for name, kernel in composites.kernels():

@@ -20,6 +20,7 @@ from devshim_backends._torch.tracing import compiles_here
 _NAMES = (
     *("tensor", "as_tensor", "asarray", "from_dlpack", "sparse_coo_tensor", "sparse_compressed_tensor"),
     *("sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor", "range"),
+    *("_empty_affine_quantized", "_empty_per_channel_affine_quantized"),
 )
 """Functions that ask C++ for the device before the dispatcher."""
 
