@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -37,6 +38,8 @@ class _Ended(BaseException):
 def main(program: Sequence[str], **options: Any) -> int:
     """Run a program, show how far it is, print its output with the rank and the host, and return the exit code."""
     cluster.require_ray()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack characters that a rank or an error has
+        sys.stdout.reconfigure(errors="replace")
     job = launcher.job_of(**options)
     path = [str(_STARTUP), *filter(None, [job.environment.get("PYTHONPATH")])]
     environment = {**job.environment, "PYTHONPATH": ":".join(path)}

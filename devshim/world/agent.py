@@ -168,6 +168,8 @@ class Agent:
                 with suppress(ValueError):
                     rank.heartbeat = {**rank.heartbeat, **json.loads(line)}  # the last one has no line of the program
                     rank.last_heartbeat = time.monotonic()
+        rank.is_unwatched = True  # its program has closed the pipe, or it ends
+        rank.heartbeat = {**rank.heartbeat, "what": None}
 
     def _read(self, rank: int, name: str, stream: int) -> None:
         each = self._ranks[rank]

@@ -9,6 +9,7 @@ and neither sees the processes of the other one.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -21,6 +22,8 @@ __all__ = ["lock_of", "new", "remove"]
 _PREFIX, _LOCK = "devshim-", "in-use"
 _LONGEST = 20
 """The maximum length of the parent's path: Ray's sockets in the folder ``ray`` add 85, and the system allows 107."""
+_PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
+"""A parent's path that Ray accepts: it cannot start in a folder whose path has other letters."""
 _locks: dict[Path, int] = {}
 
 
@@ -28,7 +31,8 @@ def new() -> Path:
     """Make a folder that only this user can read; Ray gets a folder in it, which it opens to every user."""
     import fcntl
 
-    parent = Path("/tmp" if len(tempfile.gettempdir()) > _LONGEST else tempfile.gettempdir())
+    usual = tempfile.gettempdir()
+    parent = Path(usual if len(usual) <= _LONGEST and _PLAIN.fullmatch(usual) else "/tmp")
     _remove_abandoned(parent)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     first = folder / f"{_LOCK}.new"

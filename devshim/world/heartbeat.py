@@ -53,10 +53,30 @@ def begin(steps: Any = None) -> None:
     if not process or int(process) != os.getpid() or _running == os.getpid():
         return  # no agent, a child process of a rank, or a second call
     _running = os.getpid()
-    os.set_inheritable(int(descriptor), False)
+    pipe = _Pipe(int(descriptor))
     _watch_exits()
-    atexit.register(_end_well, int(descriptor), os.getpid())
-    threading.Thread(target=_beat, args=(int(descriptor),), name="devshim-heartbeat", daemon=True).start()
+    atexit.register(_end_well, pipe, os.getpid())
+    threading.Thread(target=_beat, args=(pipe,), name="devshim-heartbeat", daemon=True).start()
+
+
+class _Pipe:
+    """The pipe to the agent. A program may close its descriptor, as it does before it goes on as a daemon."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._descriptor, self._file = descriptor, os.fstat(descriptor)
+
+    @property
+    def is_open(self) -> bool:
+        """False if the program has closed the descriptor, whose number may now be that of its own file."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._file)
+        except OSError:
+            return False
+
+    def write(self, report: dict[str, Any]) -> None:
+        """Write a line."""
+        os.write(self._descriptor, (json.dumps(report) + "\n").encode())
 
 
 def note_exit(at: str) -> None:
@@ -78,28 +98,28 @@ def _watch_exits() -> None:
     sys.exit = exit
 
 
-def _beat(descriptor: int) -> None:
+def _beat(pipe: _Pipe) -> None:
     main = threading.main_thread().ident or 0
     sent: dict[str, Any] = {}
     until = 0.0
-    while True:
+    while pipe.is_open:
         report = _report()
         report["at"] = position(sys._current_frames().get(main)) or sent.get("at", "")  # also while the program ends
         if {**report, "seconds": 0} != {**sent, "seconds": 0} or time.monotonic() >= until:
             sent, until = report, time.monotonic() + INTERVAL
             try:
-                os.write(descriptor, (json.dumps(report) + "\n").encode())
+                pipe.write(report)
             except OSError:
                 _end()
         time.sleep(_LOOK if report["at"] else _FIRST_LOOK)
 
 
-def _end_well(descriptor: int, process: int) -> None:
+def _end_well(pipe: _Pipe, process: int) -> None:
     """Write the last step of a program that ends, and the line that has ended it if that is known."""
-    if process == os.getpid():
+    if process == os.getpid() and pipe.is_open:
         report = {**_report(), "ends": True, "raised": _last_error(), "exit_at": _exit_at}
         with suppress(OSError):
-            os.write(descriptor, (json.dumps(report) + "\n").encode())
+            pipe.write(report)
 
 
 def _report() -> dict[str, Any]:

@@ -228,6 +228,10 @@ def show_event(kind: str, *rest: Any) -> None:
     if kind == "output":
         rank, host, stream, lines = rest
         text = "\n".join(f"[{rank} {host}] {line}" for line in lines)
-        print(text, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+        file = sys.stderr if stream == "stderr" else sys.stdout
+        try:
+            print(text, file=file, flush=True)
+        except UnicodeEncodeError as error:  # the caller's encoding has fewer characters, as ASCII
+            print(text.encode(error.encoding, "replace").decode(error.encoding), file=file, flush=True)
     elif kind == "again":
         print(f"devshim: {name_cells(rest[1])}; starting again (attempt {rest[0]})", file=sys.stderr, flush=True)

@@ -62,11 +62,15 @@ def state_folder() -> Path:
     """Return the folder of the node's state, which only this user can read.
 
     Raises:
-        WorldError: It belongs to another user, or others may read it.
+        WorldError: It belongs to another user, others may read it, or it cannot be made.
     """
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     folder = Path(base) / "devshim" / "cluster"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"the folder {folder} for the token of a cluster cannot be made: {error.strerror}"
+        raise WorldError(msg, "set XDG_STATE_HOME to a folder that you can write to") from error
     return cluster.require_private(folder, f"chmod 700 {folder}, or remove it: it contains the cluster's token")
 
 

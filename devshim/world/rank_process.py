@@ -23,6 +23,7 @@ class RankProcess:
         self.output_end: OutputEnd = OutputEnd()
         self.heartbeat: dict[str, Any] = {}
         self.last_heartbeat: float = time.monotonic()
+        self.is_unwatched: bool = False
         self.raised_since: float | None = None
         self.reported_late: bool = False
         self.reported_raised: bool = False
@@ -37,8 +38,8 @@ class RankProcess:
 
     @property
     def silent(self) -> float:
-        """The seconds since its last heartbeat."""
-        return time.monotonic() - self.last_heartbeat
+        """The seconds since its last heartbeat; 0 if the program has closed the pipe of heartbeats."""
+        return 0.0 if self.is_unwatched else time.monotonic() - self.last_heartbeat
 
     @property
     def waits(self) -> float:
@@ -47,8 +48,9 @@ class RankProcess:
 
     @property
     def state(self) -> str:
-        """``starts`` until its first heartbeat, then ``runs`` or ``silent``."""
-        return "starts" if not self.heartbeat else "silent" if self.silent > SILENT else "runs"
+        """``starts`` until its first heartbeat, then ``runs`` or ``silent``; at its end, Python stops the heartbeat."""
+        is_silent = self.silent > SILENT and not self.heartbeat.get("ends")
+        return "starts" if not self.heartbeat else "silent" if is_silent else "runs"
 
     def report(self) -> dict[str, Any]:
         """Return its last heartbeat, the seconds since then, and, if its program has ended, the end of its output."""

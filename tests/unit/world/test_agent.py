@@ -94,6 +94,27 @@ def test_a_second_call_starts_no_rank_twice(agent: Agent, tmp_path: Path) -> Non
     assert list(agent.where()) == [0]
 
 
+LEAVES = """
+import os, threading, time
+from devshim.world import heartbeat
+heartbeat.begin()
+threading._register_atexit(time.sleep, 0.3)
+class Slow:
+    def __del__(self, sleep=time.sleep): sleep(3.5)
+slow = Slow()
+"""
+
+
+def test_a_program_that_has_ended_is_not_silent(agent: Agent) -> None:
+    agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", LEAVES], b"", None, ".")
+    news: list[tuple[object, ...]] = []
+    answers, until = 0, time.monotonic() + 60
+    while "end" not in (each[0] for each in news) and time.monotonic() < until:
+        news += agent.news(5, answers)
+        answers += 1
+    assert "silent" not in (each[2] for each in news if each[0] == "state")
+
+
 GOES_ON = """
 import signal, time
 from devshim.world import heartbeat
@@ -167,3 +188,32 @@ def test_a_rank_that_waits_in_a_collective_is_reported_once(agent: Agent, monkey
     assert isinstance(report, dict)
     assert (rank, report["step"], report["engine"]) == (0, 1, "starts")
     assert report["what"] == "start of the ranks of torch"
+
+
+CLOSES = """
+import os, sys, time
+from devshim.world import heartbeat
+from devshim.world.steps import Steps
+steps = Steps()
+heartbeat.begin(steps)
+with steps.step("barrier"):
+    time.sleep(1)
+    os.closerange(3, 1000)
+    files = [open(f"{sys.argv[1]}/{i}", "w") for i in range(8)]
+    time.sleep(3)
+print("over")
+"""
+
+
+def test_a_program_may_close_all_descriptors(agent: Agent, tmp_path: Path) -> None:
+    """A file of the program may then have the number of the pipe for heartbeats."""
+    agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", CLOSES, str(tmp_path)], b"", None, ".")
+    news: list[tuple[object, ...]] = []
+    answers, until = 0, time.monotonic() + 60
+    while "end" not in (each[0] for each in news) and time.monotonic() < until:
+        news += agent.news(5, answers)
+        answers += 1
+    (end,) = (each for each in news if each[0] == "end")
+    assert end[2] == 0
+    assert "silent" not in (each[2] for each in news if each[0] == "state")
+    assert [path.read_text() for path in tmp_path.iterdir()] == [""] * 8

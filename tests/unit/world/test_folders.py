@@ -100,3 +100,12 @@ def test_other_folders_stay(parent: Path) -> None:
     link.symlink_to(readable)
     folders.remove(folders.new())
     assert sorted(parent.iterdir()) == sorted([readable, unlocked, link])
+
+
+@pytest.mark.parametrize("name", ["\u00fc", "a b", "long" * 5])
+def test_ray_gets_a_folder_whose_path_it_accepts(parent: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (parent / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(parent / name))
+    folder = folders.new()
+    folders.remove(folder)
+    assert folder.parent == Path("/tmp")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import devshim as ds
 from devshim.cli._launch_command import launch
 from devshim.contract.ranks import Place
-from devshim.world import cluster, job, launcher, ray_peers
+from devshim.world import cluster, job, launcher, node, ray_peers
 
 
 @pytest.mark.parametrize(
@@ -116,3 +118,19 @@ def test_without_ray_each_rank_says_what_to_install(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ds.UnsupportedError, match="2 ranks exchange tensors by Ray here, and it is not") as caught:
         ray_peers.RayPeers(Place(rank=rank, size=2, launcher="torchrun", one_host=True))
     assert 'pip install "devshim[ray]"' in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_an_output_cannot_encode_is_replaced(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    launcher.show_event("output", 0, "a", "stdout", ["\ufffd and 100%"])
+    assert out.buffer.getvalue() == b"[0 a] ? and 100%\n"  # type: ignore[attr-defined]
+
+
+def test_a_state_folder_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ds.WorldError, match="for the token of a cluster cannot be made: Not a directory") as error:
+        node.state_folder()
+    assert "XDG_STATE_HOME" in str(error.value.hint)
