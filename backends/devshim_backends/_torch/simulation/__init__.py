@@ -27,6 +27,7 @@ The modules that only this adapter has are in ``internals``.
 | `linalg_drivers` | the drivers of CUDA's libraries for linear algebra |
 | `dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
 | `kernels`, `storage`, `recurrent_cells`, `sync_batch_norm`, `attention`, `sparse` | operators with own kernels |
+| `products` | products of matrices with ``out_dtype=`` |
 | `flash_attention`, `efficient_attention`, `attention_formula` | CUDA's own operators for attention |
 | `generators` | random numbers |
 | `autocast` | mixed precision |

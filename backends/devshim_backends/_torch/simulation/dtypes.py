@@ -47,7 +47,7 @@ def compute_as_cuda(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if formula is not None:
         result = formula(*args, **{key: value for key, value in kwargs.items() if key not in plan.out_names})
         if result is not None:
-            return _write(kwargs[plan.out_names[0]], result) if plan.out_names else result
+            return write(kwargs[plan.out_names[0]], result) if plan.out_names else result
     wider = WIDER.get(name) or WIDER.get(name.removesuffix("_"), {})
     narrow_dtypes = {value.dtype for value in _tensors((*args, *kwargs.values()))} & wider.keys()
     if not narrow_dtypes:
@@ -69,7 +69,7 @@ def _compute_in_wider_dtype(
 
     result = plan.call(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})
     for original, wide in pairs if plan.writes_to_arguments else ():
-        _write(original, wide)
+        write(original, wide)
     originals = {id(wide): original for original, wide in pairs}
     chosen = kwargs.get("dtype")
     narrow = {wider[dtype]: dtype} if dtype in _HALVES else _NARROW
@@ -86,7 +86,8 @@ def _compute_in_wider_dtype(
     return to_narrow(result)
 
 
-def _write(target: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+def write(target: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    """Copy a result into an ``out=`` tensor, which gets its shape, and return that tensor."""
     if target.shape != result.shape:
         target.resize_(result.shape)
     return target.copy_(result)

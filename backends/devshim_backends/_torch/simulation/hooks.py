@@ -37,7 +37,8 @@ _CPU = torch._C.DispatchKey.CPU
 _CPU_LACKS = re.compile(r"^Could not run '([^']+)' with arguments from the 'CPU' backend")
 _HOST, _NOT_SEEN = -1, -2  # instead of a GPU's index
 _Tensor, _get_device = torch.Tensor, torch._C.TensorBase.get_device
-_CPU_CASTS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_CASTS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_CASTS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # kernels call operators on a GPU, too
 _autocasts = torch._C._is_any_autocast_enabled
 _modes = torch._C._len_torch_function_stack
 
@@ -128,7 +129,7 @@ def _lacking_error(name: str) -> NotImplementedError:
 
 
 def without_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper that runs a kernel without the user's modes and ``torch.autocast("cpu")``."""
+    """Return a wrapper that runs a kernel without the user's modes and without autocast."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -153,7 +154,7 @@ def _gpu_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 def _call_without_modes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function without user modes; ``torch.device(...)`` as a context is one of them."""
-    with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CPU_CASTS):
+    with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CASTS):
         return function(*args, **kwargs)
 
 

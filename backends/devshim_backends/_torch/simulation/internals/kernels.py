@@ -12,6 +12,7 @@ from devshim_backends._torch.simulation.internals.attention import ATTENTION_KER
 from devshim_backends._torch.simulation.internals.efficient_attention import EFFICIENT_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.flash_attention import FLASH_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.generators import DEFAULTS
+from devshim_backends._torch.simulation.internals.products import PRODUCT_KERNELS
 from devshim_backends._torch.simulation.internals.recurrent_cells import CELL_KERNELS
 from devshim_backends._torch.simulation.internals.relabel import to_host, to_host_keeping_bits
 from devshim_backends._torch.simulation.internals.replaced_data import set_data
@@ -253,6 +254,7 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     **FLASH_ATTENTION_KERNELS,
     **EFFICIENT_ATTENTION_KERNELS,
     **SYNC_BATCH_NORM_KERNELS,
+    **PRODUCT_KERNELS,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "_efficientzerotensor": zeros,

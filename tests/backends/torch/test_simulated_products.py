@@ -1,0 +1,108 @@
+"""Tests of products of matrices with ``out_dtype=`` on simulated GPUs, which PyTorch has for CUDA and not for the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from simulated_torch import GPU, is_on_gpu, two_gpus_for_module  # noqa: F401 - a fixture
+
+HALVES = [torch.float16, torch.bfloat16]
+
+pytestmark = pytest.mark.skipif(
+    not torch._C._dispatch_has_kernel("aten::addmm.dtype"), reason="this PyTorch has no out_dtype="
+)
+
+
+def drawn(*shape, dtype):
+    """Return drawn numbers as a host tensor."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_halves_are_multiplied_exactly_and_summed_in_float32(dtype):
+    a, b = drawn(3, 40, dtype=dtype), drawn(40, 5, dtype=dtype)
+    found = torch.mm(a.to(GPU), b.to(GPU), out_dtype=torch.float32)
+    assert (found.dtype, is_on_gpu(found)) == (torch.float32, True)
+    assert torch.equal(found.cpu(), a.float() @ b.float())
+    batches = torch.bmm(a.to(GPU)[None], b.to(GPU)[None], out_dtype=torch.float32)
+    assert torch.equal(batches[0], found)
+
+
+@pytest.mark.parametrize("term_dtype", [torch.float32, torch.bfloat16])
+def test_a_term_may_have_the_dtype_of_the_result_or_of_the_factors(term_dtype):
+    a, b, c = (drawn(*shape, dtype=torch.bfloat16) for shape in ((3, 4), (4, 5), (5,)))
+    expected = torch.addmm(c.float(), a.float(), b.float(), beta=2, alpha=3)
+    term, factors = c.to(GPU, term_dtype), (a.to(GPU), b.to(GPU))
+    found = torch.addmm(term, *factors, out_dtype=torch.float32, beta=2, alpha=3)
+    assert torch.equal(found.cpu(), expected)
+    batched = torch.baddbmm(term, *(each[None] for each in factors), out_dtype=torch.float32, beta=2, alpha=3)
+    assert (batched.dtype, batched.shape) == (torch.float32, (1, 3, 5))
+    assert torch.allclose(batched[0].cpu(), expected)
+
+
+def test_the_result_is_added_to_out():
+    total, a = torch.ones(2, 2, device=GPU), torch.full((2, 2), 3.0, dtype=torch.bfloat16, device=GPU)
+    assert torch.addmm(total, a, a, out_dtype=torch.float32, out=total) is total
+    assert total.tolist() == [[19.0, 19.0]] * 2
+    into = torch.empty(0, device=GPU)
+    assert torch.mm(a, a, out_dtype=torch.float32, out=into) is into
+    assert into.shape == (2, 2)
+
+
+def test_a_term_times_zero_is_not_read():
+    a = torch.ones(2, 2, dtype=torch.float16, device=GPU)
+    unread = torch.full((2, 2), float("nan"), device=GPU)
+    assert torch.addmm(unread, a, a, out_dtype=torch.float32, beta=0).tolist() == [[2.0, 2.0]] * 2
+    assert torch.baddbmm(unread[None], a[None], a[None], out_dtype=torch.float32, beta=0).tolist() == [[[2.0, 2.0]] * 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_dtype_of_the_factors_is_allowed(dtype):
+    x = drawn(3, 3, dtype=dtype)
+    assert torch.equal(torch.mm(x.to(GPU), x.to(GPU), out_dtype=dtype).cpu(), x @ x)
+
+
+def refused(words):
+    """Expect an error with these words."""
+    return pytest.raises(RuntimeError, match=words)
+
+
+def test_other_combinations_are_refused_as_on_cuda():
+    half, single = torch.ones(2, 2, dtype=torch.float16, device=GPU), torch.ones(2, 2, device=GPU)
+    combination = "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs"
+    for x, dtype in ((single, torch.float16), (half, torch.float64), (half, torch.bfloat16)):
+        with refused(combination):
+            torch.mm(x, x, out_dtype=dtype)
+        with refused(combination):
+            torch.baddbmm(x[None], x[None], x[None], out_dtype=dtype)
+    with refused("input dtypes must be the same"):
+        torch.mm(half, half.bfloat16(), out_dtype=torch.float32)
+    with refused("mat1 and mat2 must have the same dtype, but got Half and BFloat16"):
+        torch.addmm(single, half, half.bfloat16(), out_dtype=torch.float32)
+    with refused("self dtype must match either out_dtype or mat1 dtype"):
+        torch.addmm(single.double(), half, half, out_dtype=torch.float32)
+    with refused("out_dtype must be the same as the dtype of the provided out tensor"):
+        torch.mm(half, half, out_dtype=torch.float32, out=single.double())
+    with refused("\"addmm_cuda\" not implemented for 'Long'"):
+        torch.mm(single.long(), single.long(), out_dtype=torch.int64)
+
+
+def test_shapes_and_devices_are_checked():
+    half = torch.ones(2, 3, dtype=torch.float16, device=GPU)
+    with refused(r"mat1 and mat2 shapes cannot be multiplied \(2x3 and 2x3\)"):
+        torch.mm(half, half, out_dtype=torch.float32)
+    with refused("self must be a matrix, got 3-D tensor"):
+        torch.mm(half[None], half, out_dtype=torch.float32)
+    with refused(r"batch2 tensor to be: \[1, 3\] but got: \[1, 2\]"):
+        torch.bmm(half[None], half[None], out_dtype=torch.float32)
+    with refused("Expected all tensors to be on the same device"):
+        torch.mm(half, half.t().cpu(), out_dtype=torch.float32)
+
+
+def test_pytorch_has_no_gradient_and_autocast_no_rule():
+    x = torch.ones(2, 2, dtype=torch.bfloat16, device=GPU, requires_grad=True)
+    with refused("derivative for aten::mm is not implemented"):
+        torch.mm(x, x, out_dtype=torch.float32).sum().backward()
+    single = x.detach().float()
+    with torch.autocast("sim", dtype=torch.bfloat16):
+        assert torch.mm(single, single, out_dtype=torch.float32).dtype is torch.float32
