@@ -916,6 +916,8 @@ LIBRARIES = {
     "torch.backends.cudnn.version() > 9000": True,
     "torch.backends.cudnn.is_acceptable(torch.ones(2, device='cuda'))": True,
     "torch.backends.cudnn.is_acceptable(torch.ones(2))": False,
+    "torch.backends.cusparselt.is_available()": True,
+    "torch.backends.cusparselt.version()": 800,
     "torch.cuda.has_magma": True,
     "str(torch.backends.cuda.preferred_linalg_library('magma'))": "_LinalgBackend.Magma",
     "str(torch.backends.cuda.preferred_blas_library('cublaslt'))": "_BlasBackend.Cublaslt",

@@ -1,4 +1,4 @@
-"""Tests of products of matrices with ``out_dtype=`` on simulated GPUs, which PyTorch has for CUDA and not for the CPU."""
+"""Tests of products with ``out_dtype=`` on simulated GPUs, which PyTorch has for CUDA and not for the CPU."""
 
 from __future__ import annotations
 

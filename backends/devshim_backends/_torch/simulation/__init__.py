@@ -28,6 +28,8 @@ The modules that only this adapter has are in ``internals``.
 | `dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
 | `kernels`, `storage`, `recurrent_cells`, `sync_batch_norm`, `attention`, `sparse` | operators with own kernels |
 | `products` | products of matrices with ``out_dtype=`` |
+| `cudnn`, `semi_structured`, `int4_weights` | other operators that only CUDA has |
+| `cuda_only` | operators that only CUDA has, and that are refused |
 | `flash_attention`, `efficient_attention`, `attention_formula` | CUDA's own operators for attention |
 | `generators` | random numbers |
 | `autocast` | mixed precision |

@@ -126,7 +126,29 @@ def _nansum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: A
     return torch.sum(without_nan, [] if dim is None else dim, keepdim, dtype=dtype)
 
 
-_FORMULAS: Mapping[str, Callable[..., torch.Tensor | None]] = {"histc": _histc, "trace": _trace, "nansum": _nansum}
+def _bmm(batch1: torch.Tensor, batch2: torch.Tensor) -> torch.Tensor | None:
+    """Return the products of matrices with compressed rows and dense ones, which the CPU only has for one pair."""
+    return torch.bmm(batch1.to_dense(), batch2) if batch1.layout is torch.sparse_csr else None
+
+
+def _baddbmm(x: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, **factors: Any) -> torch.Tensor | None:
+    """Return the same products added to a dense tensor."""
+    return torch.baddbmm(x, batch1.to_dense(), batch2, **factors) if batch1.layout is torch.sparse_csr else None
+
+
+def _baddbmm_in_place(x: torch.Tensor, *batches: torch.Tensor, **factors: Any) -> torch.Tensor | None:
+    result = _baddbmm(x, *batches, **factors)
+    return None if result is None else x.copy_(result)
+
+
+_FORMULAS: Mapping[str, Callable[..., torch.Tensor | None]] = {
+    "histc": _histc,
+    "trace": _trace,
+    "nansum": _nansum,
+    "bmm": _bmm,
+    "baddbmm": _baddbmm,
+    "baddbmm_": _baddbmm_in_place,
+}
 """Operator -> its formula, which returns None for input that it does not cover."""
 
 # ---------------------------------------------------------------------- dtypes that only the CPU has

@@ -5,7 +5,6 @@ It runs the CPU's kernel on the arguments on the host. Operators in ``internals/
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from devshim.errors import DevshimError
 from devshim_backends._torch.simulation.dtypes import UNSUPPORTED, compute_as_cuda
 from devshim_backends._torch.simulation.internals import cpu_only, nested, quantized, sparse
+from devshim_backends._torch.simulation.internals.cuda_only import lacking_error
 from devshim_backends._torch.simulation.internals.generators import generator_for
 from devshim_backends._torch.simulation.internals.host_arguments import ArgumentConverter
 from devshim_backends._torch.simulation.internals.relabel import (
@@ -34,7 +34,6 @@ from devshim_backends._torch.simulation.internals.written_arguments import call_
 from devshim_backends._torch.simulation.memory import adopt, full_error, host_is_full
 
 _CPU = torch._C.DispatchKey.CPU
-_CPU_LACKS = re.compile(r"^Could not run '([^']+)' with arguments from the 'CPU' backend")
 _HOST, _NOT_SEEN = -1, -2  # instead of a GPU's index
 _Tensor, _get_device = torch.Tensor, torch._C.TensorBase.get_device
 _CASTS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -112,20 +111,12 @@ def run(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         if host_is_full(error, kwargs.get("device")):
             raise full_error(error, _gpu_of(args, kwargs)) from error
         result = _call_without_modes(compute_as_cuda, plan, args, kwargs)
-        lacking = _CPU_LACKS.search(str(error)) if result is UNSUPPORTED else None
+        lacking = lacking_error(str(error)) if result is UNSUPPORTED else None
         if lacking is not None:
-            raise _lacking_error(lacking[1]) from error
+            raise lacking from error
         if result is UNSUPPORTED:
             raise  # here: a frame that received the error would keep it alive, with the tensors in it
         return result
-
-
-def _lacking_error(name: str) -> NotImplementedError:
-    """Return the error for an operator that PyTorch has for CUDA and not for the CPU."""
-    return NotImplementedError(
-        f"Could not run '{name}' on a simulated GPU: the CPU computes for it, and PyTorch has no kernel of {name} for "
-        "the CPU\n\nHint: run this part on a real GPU, or write it with other operators"
-    )
 
 
 def without_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,13 +9,16 @@ import torch
 
 from devshim_backends._torch.simulation.internals import late_copies, nested, quantized
 from devshim_backends._torch.simulation.internals.attention import ATTENTION_KERNELS
+from devshim_backends._torch.simulation.internals.cudnn import CUDNN_KERNELS
 from devshim_backends._torch.simulation.internals.efficient_attention import EFFICIENT_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.flash_attention import FLASH_ATTENTION_KERNELS
 from devshim_backends._torch.simulation.internals.generators import DEFAULTS
+from devshim_backends._torch.simulation.internals.int4_weights import INT4_KERNELS
 from devshim_backends._torch.simulation.internals.products import PRODUCT_KERNELS
 from devshim_backends._torch.simulation.internals.recurrent_cells import CELL_KERNELS
 from devshim_backends._torch.simulation.internals.relabel import to_host, to_host_keeping_bits
 from devshim_backends._torch.simulation.internals.replaced_data import set_data
+from devshim_backends._torch.simulation.internals.semi_structured import SEMI_STRUCTURED_KERNELS
 from devshim_backends._torch.simulation.internals.state import TYPES, index_of, require_simulated
 from devshim_backends._torch.simulation.internals.sync_batch_norm import SYNC_BATCH_NORM_KERNELS
 from devshim_backends._torch.simulation.memory import adopt
@@ -255,6 +258,9 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     **EFFICIENT_ATTENTION_KERNELS,
     **SYNC_BATCH_NORM_KERNELS,
     **PRODUCT_KERNELS,
+    **CUDNN_KERNELS,
+    **SEMI_STRUCTURED_KERNELS,
+    **INT4_KERNELS,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "_efficientzerotensor": zeros,

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulation.dtypes import write
+
 
 def _wide(x: Any) -> Any:
     """Return a tensor in the dtype in which CUDA adds."""
@@ -56,14 +58,14 @@ def gather_stats(
     return gather_stats_with_counts(x, mean, invstd, running_mean, running_var, momentum, eps, counts)
 
 
-def normalize(x: Any, weight: Any, bias: Any, mean: Any, invstd: Any, eps: float) -> Any:
+def normalize(x: Any, weight: Any, bias: Any, mean: Any, invstd: Any, eps: float, *, out: Any = None) -> Any:
     """Implement ``aten::batch_norm_elemt``: normalize each element."""
     result = (_wide(x) - _per_channel(mean, x)) * _per_channel(invstd, x)
     if weight is not None:
         result = result * _per_channel(weight, x)
     if bias is not None:
         result = result + _per_channel(bias, x)
-    return result.to(x.dtype)
+    return result.to(x.dtype) if out is None else write(out, result)
 
 
 def backward_reduce(
@@ -97,7 +99,7 @@ SYNC_BATCH_NORM_KERNELS: Mapping[str, Callable[..., Any]] = {
     "batch_norm_stats": stats,
     "batch_norm_gather_stats": gather_stats,
     "batch_norm_gather_stats_with_counts": gather_stats_with_counts,
-    "batch_norm_elemt": normalize,
+    **dict.fromkeys(("batch_norm_elemt", "batch_norm_elemt.out"), normalize),
     "batch_norm_backward_reduce": backward_reduce,
     "batch_norm_backward_elemt": backward_elemt,
 }

@@ -1,7 +1,7 @@
 """NVIDIA's libraries under PyTorch: programs ask for their versions and choose between them, which has no effect here.
 
-A build for the CPU answers that it lacks cuDNN, MAGMA, cuSOLVER, cuBLASLt, cuFFT's cache and fused attention. Every
-real card has them, and simulated GPUs compute the same with the CPU's kernels.
+A build for the CPU answers that it lacks cuDNN, cuSPARSELt, MAGMA, cuSOLVER, cuBLASLt, cuFFT's cache and fused
+attention. Every real card has them, and simulated GPUs compute the same with the CPU's kernels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.backends import cuda, cudnn
+from torch.backends import cuda, cudnn, cusparselt
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import index_of
@@ -20,6 +20,8 @@ CUDNN_VERSION = 91002
 """The version of cuDNN that programs ask for: 9.10.2."""
 NCCL_VERSION = (2, 27, 5)
 """The version of NCCL that programs ask for."""
+CUSPARSELT_VERSION = 800
+"""The version of cuSPARSELt that programs ask for: 0.8.0."""
 _PLANS = 4095
 """The capacity of cuFFT's cache of plans."""
 
@@ -79,6 +81,7 @@ def _replacements() -> dict[str, Any]:
     return {
         "_has_cudnn": True,
         "_has_magma": True,
+        "_has_cusparselt": True,
         "_get_linalg_preferred_backend": _get_preferred("linalg", real._get_linalg_preferred_backend),
         "_set_linalg_preferred_backend": _choose(
             "linalg", (linalg.Default, linalg.Cusolver, linalg.Magma), real._set_linalg_preferred_backend
@@ -107,6 +110,7 @@ def install(patches: Patches) -> None:
     functions = cudnn.m  # `cudnn` is an object that has this module's functions
     patches.replace(functions, "_init", lambda: True)
     patches.replace(functions, "version", lambda: CUDNN_VERSION)
+    patches.replace(cusparselt, "version", lambda: CUSPARSELT_VERSION)
     plans = cuda.cuFFTPlanCache
     attribute = cuda.cuFFTPlanCacheAttrContextProp
     for name, get, change in (
