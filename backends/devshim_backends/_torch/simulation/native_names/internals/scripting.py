@@ -72,8 +72,15 @@ class _Rewriter:
         return made.output()
 
     def _constant(self, value: Any, node: Any) -> Any:
-        self._graph.setInsertPoint(node)
-        return self._graph.insertConstant(value)
+        """Insert a constant before a node, and return it.
+
+        This does not call ``graph.insertConstant``, whose insert point would stay at a node that is destroyed later:
+        the next pass of PyTorch's compiler would then end the process.
+        """
+        is_text = isinstance(value, str)
+        made = self._insert_before(node, "prim::Constant", [], torch._C.StringType if is_text else torch._C.IntType)
+        (made.node().s_ if is_text else made.node().i_)("value", value)
+        return made
 
     def _renamed(self, text: Any, node: Any) -> Any:
         """Return a text with the card's name, before a node."""
@@ -147,6 +154,58 @@ def _compile_methods(real: Callable[..., None]) -> Callable[..., None]:
     return create_methods_and_properties_from_stubs
 
 
+def _compile_hooks(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement for the function that compiles the forward hooks of a module."""
+
+    @functools.wraps(real)
+    def create_hooks_from_stubs(concrete_type: Any, hook_stubs: Any, pre_hook_stubs: Any) -> None:
+        real(concrete_type, hook_stubs, pre_hook_stubs)
+        for name in {each.def_.name().name for each in (*hook_stubs, *pre_hook_stubs)}:
+            _rewrite(_method(concrete_type.jit_type, name))
+
+    return create_hooks_from_stubs
+
+
+def _create_unit(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement for ``CompilationUnit.__init__``, which compiles functions from a text."""
+
+    @functools.wraps(real)
+    def init(self: Any, lang: str = "", _frames_up: int = 0) -> None:
+        real(self, lang, _frames_up + 1)  # C++ looks for names in the frames of Python
+        for each in self.get_functions():
+            _rewrite(each)
+
+    return init
+
+
+def _define(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement for ``CompilationUnit.define``, which compiles more functions."""
+
+    @functools.wraps(real)
+    def define(self: Any, src: str, rcb: Any = None, _frames_up: int = 0) -> None:
+        known = {each.qualified_name for each in self.get_functions()}
+        real(self, src, rcb, _frames_up + 1)
+        for each in self.get_functions():
+            if each.qualified_name not in known:
+                _rewrite(each)
+
+    return define
+
+
+def _define_methods(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement for the method of C++ that compiles more methods of a module."""
+
+    @functools.wraps(real)
+    def define(self: Any, *args: Any) -> None:
+        known = set(self._method_names())
+        real(self, *args)
+        for name in self._method_names():
+            if name not in known:
+                _rewrite(_method(self._type(), name))
+
+    return define
+
+
 def _method(kind: Any, name: str) -> Any:
     return _python_cu.find_function(f"{kind.qualified_name()}.{name}")
 
@@ -180,5 +239,12 @@ def install(patches: Patches) -> None:
     patches.replace(torch._C, "_jit_script_class_compile", _compile_class(torch._C._jit_script_class_compile))
     for name in _LOADERS:
         patches.replace(torch._C, name, _load(getattr(torch._C, name)))
-    name = "create_methods_and_properties_from_stubs"
-    patches.replace(_recursive, name, _compile_methods(getattr(_recursive, name)))
+    unit = torch._C.CompilationUnit
+    patches.replace(unit, "__init__", _create_unit(unit.__init__))
+    patches.replace(unit, "define", _define(unit.define))
+    patches.replace(torch._C.ScriptModule, "_define", _define_methods(torch._C.ScriptModule._define))
+    for name, wrap in (
+        ("create_methods_and_properties_from_stubs", _compile_methods),
+        ("create_hooks_from_stubs", _compile_hooks),
+    ):
+        patches.replace(_recursive, name, wrap(getattr(_recursive, name)))
