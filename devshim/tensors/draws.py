@@ -76,7 +76,7 @@ class Result:
         if name is not None and not name.startswith(_KINDS[kind]):
             raise messages.not_a_float_dtype(wanted) if kind == "float" else _not_an_integer_dtype(wanted)
         if kind == "int":
-            _check_range(name, args)
+            _check_range(name or (_PORTABLE_DTYPES[kind] if self.is_portable else None), args)
         elif call == "uniform":
             _check_width(backend, name or (_PORTABLE_DTYPES[kind] if self.is_portable else None), *args[:2])
         if source is None:
@@ -109,7 +109,9 @@ def _check_range(name: str | None, args: tuple[Any, ...]) -> None:
     low, high = args[:2] if len(args) == 3 else (0, args[0])
     bounds = np.iinfo(name)
     if low < bounds.min or high - 1 > bounds.max:
-        hint = f"write dtype='int64', or numbers from {bounds.min} to {bounds.max}"
+        wider = "int64" if -(2**63) <= low and high <= 2**63 else "uint64"
+        other = f"dtype='{wider}', or " if name != wider and (low >= 0 or wider == "int64") else ""
+        hint = f"write {other}numbers from {bounds.min} to {bounds.max}"
         raise bad_argument("dtype", name, f"able to represent the numbers from {low} to {high - 1}", hint)
 
 
@@ -192,11 +194,13 @@ def randint(low: Any, high: Any, size: Shape | None, result: Result) -> tuple[An
     if first >= end:
         hint = "the integers are from low to high - 1: ds.random.randint(0, 10), or ds.random.randint(10)"
         raise bad_argument("high", high, f"greater than low ({low})", hint)
-    if first < -(2**63) or end >= 2**63:
-        raise bad_argument("(low, high)", (low, high), "64-bit integers", "ds.random.randint(-(2**52), 2**52)")
-    if end - first > MOST and not result.is_portable:
+    if first < -(2**63) or end > (2**63 if first < 0 else 2**64):
+        hint = "the widest draws are generator.randint(-(2**63), 2**63) and generator.randint(2**64, dtype='uint64')"
+        raise bad_argument("(low, high)", (low, high), "the bounds of 64-bit integers", hint)
+    if not result.is_portable and (end - first > MOST or end >= 2**63):
         hint = "ds.random.Generator(0, portable=True).randint(...) draws from all 64-bit integers"
-        raise bad_argument("(low, high)", (low, high), "at most 2**53 apart", hint)
+        accepted = "at most 2**53 apart" if end - first > MOST else "below 2**63"
+        raise bad_argument("(low, high)", (low, high), accepted, hint)
     return result.plan("randint", "int", (first, end, arguments.optional_shape(size)))
 
 

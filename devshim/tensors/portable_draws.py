@@ -105,23 +105,25 @@ def _in_blocks(count: int, make: Callable[[int], Array]) -> Array:
 
 
 def randint(words: Words, count: int, low: int, high: int) -> Array:
-    """Return int64 integers in ``[low, high)``, each exactly as probable as every other.
+    """Return integers in ``[low, high)``, each exactly as probable as every other.
 
     Each word gives its upper ``b`` bits, where ``b`` is the fewest with ``high - low <= 2**b``; those that are not
     below ``high - low`` are skipped. If there is only one value, no words are used.
+
+    The result is int64; integers from 2**63 on are wrapped, so that a cast to uint64 gives them.
     """
     span = high - low
     bits = (span - 1).bit_length()
     if bits == 0:
-        return np.full(count, low, np.int64)
+        return np.full(count, low % 2**64, np.uint64).view(np.int64)
     found: list[Array] = []
     missing = count
     while missing > 0:  # at least half of the words are used, on average
         values = words.take(2 * missing + 8) >> np.uint64(64 - bits)
-        found.append(values[values < np.uint64(span)][:missing])
+        found.append(values[values <= np.uint64(span - 1)][:missing])
         missing -= len(found[-1])
     joined = np.concatenate(found) if found else np.zeros(0, np.uint64)
-    return joined.astype(np.int64) + np.int64(low)
+    return (joined + np.uint64(low % 2**64)).view(np.int64)
 
 
 def permutation(words: Words, count: int) -> Array:

@@ -121,8 +121,8 @@ def randint(
 
     Args:
         low: The smallest value.
-        high: The bound, which is excluded; greater than ``low``, by at most 2**53 unless the generator is
-            portable.
+        high: The bound, which is excluded; greater than ``low``, by at most 2**53, and below 2**63. A portable
+            generator draws all 64-bit integers: its bound is at most 2**63, or 2**64 with ``dtype="uint64"``.
         size: The shape, an int or a tuple of ints; None for a single 0-d value.
         dtype: An integer dtype that can represent the values; without it, the default integer.
         device: The device that draws; without it, the device of `on`, or the CPU.

@@ -39,6 +39,9 @@ NONSENSE: dict[str, Callable[[], object]] = {
     "bounds the wrong way round": lambda: ds.random.randint(3, 1),
     "a float as a bound": lambda: ds.random.randint(2.5),  # type: ignore[arg-type]
     "a range too wide": lambda: ds.random.randint(-(2**53), 2**53),
+    "a bound of 64 bits": lambda: ds.random.randint(2**63 - 4, 2**63),
+    "portable integers of more than 64 bits": lambda: ds.random.Generator(0, portable=True).randint(-1, 2**63 + 1),
+    "portable integers above the default dtype": lambda: ds.random.Generator(0, portable=True).randint(2**63 + 1),
     "a shape as a bound": lambda: ds.random.randint((2, 3)),  # type: ignore[arg-type]
     "integers in a floating dtype": lambda: ds.random.randint(9, dtype="float32"),
     "integers that do not fit": lambda: ds.random.randint(300, dtype="int8"),

@@ -55,6 +55,16 @@ KNOWN: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
         "int64",
         [-9010372015652808549, -4767575826652150350, -7167927796976570759],
     ),
+    "randint of all 64 bits": (
+        lambda g: g.randint(-(2**63), 2**63, 3, dtype="int64"),
+        "int64",
+        [-9010372015652808549, -4767575826652150350, -7167927796976570759],
+    ),
+    "randint of the largest integers": (
+        lambda g: g.randint(2**63 - 2, 2**63, 4),
+        "int64",
+        [2**63 - 2, 2**63 - 2, 2**63 - 2, 2**63 - 1],
+    ),
     "permutation": (lambda g: g.permutation(6), "int64", [0, 2, 1, 5, 4, 3]),
     "bernoulli": (lambda g: g.bernoulli(0.5, 6), "bool", [True, True, True, False, False, True]),
     "nothing": (lambda g: g.normal(size=(2, 0)), "float32", [[], []]),
@@ -83,6 +93,22 @@ class PortableDrawTests(Kit):
         assert self.adapter.is_tensor(type(x))
         assert (ds.dtype_of(x), ds.device_of(x)) == (dtype, device)
         assert ds.to_numpy(x).tolist() == expected
+
+    @feature("random", "float64")
+    @pytest.mark.parametrize("end", [2**64 - 1, 2**64])
+    def test_portable_unsigned_draws_have_64_bits(self, end: int, device: Device) -> None:
+        """uint64 draws include every integer of the dtype; a framework without the dtype refuses it."""
+        generator = ds.random.Generator(0, device, portable=True)
+        try:
+            x = generator.randint(end, size=3, dtype="uint64")
+        except ds.ConversionError:
+            with pytest.raises(ds.ConversionError):
+                ds.zeros(2, dtype="uint64", device=device)
+            return
+        assert (ds.dtype_of(x), ds.device_of(x)) == ("uint64", device)
+        assert ds.to_numpy(x).tolist() == [213000021201967259, 4455796210202625458, 2055444239878205049]
+        largest = ds.to_numpy(generator.randint(2**64 - 1, 2**64, (), dtype="uint64"))
+        assert int(largest) == 2**64 - 1
 
     @feature("random", "bfloat16")
     @pytest.mark.parametrize("call", ["uniform", "normal"])
