@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ def left(folder: Path) -> list[int]:
     return [process for process in processes if Path(f"/proc/{process}").exists()]
 
 
+@pytest.mark.usefixtures("host")
 def test_results_come_in_the_order_of_the_ranks(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     priority = os.nice(0)  # which a rank has as well, although Ray lowers that of its own processes
     expected = [(rank, priority, "2") for rank in range(3)]
@@ -159,6 +161,7 @@ def flaky(folder: str) -> str:
     return attempt
 
 
+@pytest.mark.usefixtures("host")
 def test_a_job_starts_again(tmp_path: Path) -> None:
     assert ds.launch(flaky, str(tmp_path), ranks_per_host=2, retries=1) == ["1", "1"]
     assert left(tmp_path) == []
@@ -197,17 +200,20 @@ def test_the_command_says_what_happened(tmp_path: Path) -> None:
         "def leave():\n    sys.exit('no data')\nif sys.argv[1:] == ['leave']:\n    leave()\n"
     )
     command = [sys.executable, "-m", "devshim", "launch", "--ranks", "2", "--simulate", "1", str(script)]
-    good = subprocess.run(command, capture_output=True, text=True, timeout=90)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words], capture_output=True, text=True, timeout=90)
+
+    with ThreadPoolExecutor(3) as pool:
+        good, bad, left = pool.map(lambda words: run(*words), ([], ["bad"], ["leave"]))
     assert good.returncode == 0, good.stderr
     assert "2 ranks ended with exit status 0" in good.stdout.splitlines()[-1]
     assert sorted(line.rpartition("] ")[2] for line in good.stdout.splitlines() if "] rank" in line) == [
         "rank 0",
         "rank 1",
     ]
-    bad = subprocess.run([*command, "bad"], capture_output=True, text=True, timeout=90)
     assert bad.returncode == 1
     assert "ended with exit status 1: ValueError" in bad.stdout.splitlines()[-1]
     assert "train.py:4 in <module>" in bad.stdout.splitlines()[-1]
-    left = subprocess.run([*command, "leave"], capture_output=True, text=True, timeout=90)
     said = "ended with exit status 1, at train.py:6 in leave; the last line of its output is: no data."
     assert said in left.stdout.splitlines()[-1]

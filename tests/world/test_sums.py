@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from one_host import host as host
 
 import devshim as ds
 from devshim.testing.ports import free_port
@@ -53,6 +54,7 @@ def job(framework: str) -> list[Any]:
     ]
 
 
+@pytest.mark.usefixtures("host")
 @pytest.mark.parametrize("way", ["", "portable"])
 def test_ranks_of_launch_compute_together(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     framework = ds.framework().__name__.split(".")[0]
@@ -78,6 +80,7 @@ def disagreeing() -> None:
     world.all_reduce_([ds.ones(2 + world.rank)])
 
 
+@pytest.mark.usefixtures("host")
 def test_ranks_that_disagree_are_one_error() -> None:
     with pytest.raises(ds.RanksDisagreeError, match=r"rank \d on .*float\d\d \(2,\)"):
         ds.launch(disagreeing, ranks_per_host=2, timeout=20)
