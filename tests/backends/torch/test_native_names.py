@@ -592,6 +592,14 @@ def test_the_drivers_for_linear_algebra_are_those_of_cuda() -> None:
         found = torch.linalg.lstsq(x, y, driver=driver)
         torch.testing.assert_close(found.solution, torch.linalg.pinv(x) @ y)
         assert found.rank.numel() == 0, "gels computes none"
+    singular = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]], device="cuda")
+    batch = torch.stack([torch.eye(3, 2, device="cuda"), singular])
+    for a in (singular, singular.mT, batch, batch.mT):
+        with pytest.raises(torch.linalg.LinAlgError, match="does not have full rank") as caught:
+            torch.linalg.lstsq(a, torch.ones(*a.shape[:-1], 1, device="cuda"))
+        assert "Hint: CUDA has only the driver gels" in str(caught.value)
+        pseudo_inverse = torch.linalg.pinv(a) @ torch.ones(*a.shape[:-1], 1, device="cuda")  # as the hint says
+        assert pseudo_inverse.isfinite().all()
     for driver in ("gelsy", "gelsd", "gelss"):
         assert torch.linalg.lstsq(x.cpu(), y.cpu(), driver=driver).rank == 3
         with pytest.raises(RuntimeError, match=r"^torch.linalg.lstsq: `driver` other than `gels` is not supported"):

@@ -1,7 +1,8 @@
 """The argument ``driver`` of `torch.linalg.svd` and `torch.linalg.lstsq`: CUDA's libraries have other drivers.
 
 A singular value decomposition is computed with the CPU's one driver. For least squares, CUDA has only ``gels``, which
-needs a matrix of full rank, and which the CPU also has.
+needs a matrix of full rank, and which the CPU also has. For another matrix, its result on CUDA is undefined, by
+the documentation of `torch.linalg.lstsq`; the CPU raises an error if a factor has a zero on its diagonal.
 """
 
 from __future__ import annotations
@@ -9,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
+
 __all__ = ["kernels"]
 
+_FOR_ANY_RANK = (
+    "CUDA has only the driver gels, which is undefined for such a matrix: use torch.linalg.pinv(A) @ B, or "
+    'driver="gelsd" on the CPU'
+)
 _SVD = ("gesvd", "gesvdj", "gesvda")
 
 
@@ -36,7 +43,11 @@ def _least_squares(compute: Callable[..., Any]) -> Callable[..., Any]:
         if driver is not None and driver.lower() != "gels":
             msg = "torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA"
             raise RuntimeError(msg)
-        return compute(*args, driver="gels", **kwargs)
+        try:
+            return compute(*args, driver="gels", **kwargs)
+        except torch.linalg.LinAlgError as error:
+            text = f"{error}\n\nHint: {_FOR_ANY_RANK}"
+        raise torch.linalg.LinAlgError(text)
 
     return kernel
 
