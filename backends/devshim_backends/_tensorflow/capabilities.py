@@ -58,8 +58,6 @@ LIMITS: Mapping[str, str] = MappingProxyType(
 
 NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     {
-        "tensorflow.compat.v1.Session": "it has its own CPU device: compute eagerly, or in a tf.function",
-        "tensorflow.compat.v1.InteractiveSession": "it has its own CPU device: compute eagerly, or in a tf.function",
         "tensorflow.experimental.dtensor": "its meshes name GPUs in C++: use tf.distribute.MirroredStrategy",
         "tensorflow.experimental.tensorrt": "it compiles for real GPUs only: run the model without it",
         "tensorflow.load_op_library": "a library has no kernels for simulated GPUs: call it under tf.device('/CPU:0')",

@@ -31,7 +31,7 @@ refused(lambda: on("/GPU:7"))
 refused(lambda: traced(tf.ones(2)))
 refused(lambda: tf.distribute.MirroredStrategy(["GPU:0", "GPU:2"]).run(lambda: tf.ones(1)))
 refused(lambda: on("/CPU:1"))
-refused(lambda: tf.compat.v1.Session())
+refused(lambda: tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={"CPU": 2})))
 refused(lambda: tf.zeros((1024, 1024)))
 for name in ("GPU:7", "CPU:1", "TPU:0", "GPU"):
     refused(partial(tf.config.experimental.get_memory_info, name))
@@ -47,5 +47,7 @@ with graph.as_default(), tf.device("/GPU:1"):
     tf.add(1.0, 2.0, name="sum")
 definition = graph.as_graph_def()
 definition.node[-1].device = "/device:GPU:7"
-refused(lambda: tf.graph_util.import_graph_def(definition))
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.graph_util.import_graph_def(definition, name="")
+    refused(lambda: session.run("sum:0"))
 print(str(tf.Variable(1.0).handle).partition("device=")[2].partition(", ")[0])

@@ -33,7 +33,9 @@ __all__ = [
 ]
 
 _ALL_DEVICES = re.compile(r"(All available devices \[)/job:[^\]]*\]")
-_FULL_NAME = re.compile(r"/job:[^\s,]*device:CPU:\d+")
+_FULL_NAME = re.compile(r"(?:/job:[^\s,]*)?/device:CPU:\d+")
+_NO_CUDA = " The requested device appears to be a GPU, but CUDA is not enabled."
+"""What a build for CUDA does not write."""
 
 _backend: TensorflowSimulation
 
@@ -150,7 +152,7 @@ def shown_name(name: str) -> str:
 def shown_text(text: str) -> str:
     """Return a text of TensorFlow with the names of devices that a program sees."""
     text = _ALL_DEVICES.sub(lambda found: f"{found[1]}{all_devices()}]", text)
-    return _FULL_NAME.sub(lambda name: shown_name(name[0]), text)
+    return _FULL_NAME.sub(lambda name: shown_name(name[0]), text.replace(_NO_CUDA, ""))
 
 
 def all_devices() -> str:

@@ -14,6 +14,7 @@ from devshim_backends._tensorflow.simulation.native_names.internals import (
     datasets,
     policies,
     scopes,
+    sessions,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def install(backend: TensorflowSimulation) -> None:
             policies,
             datasets,
             builds,
+            sessions,
             capsules,
             libraries,
             channels_first,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["leaves_scope", "runs_on_host"]
+__all__ = ["leaves_scope", "runs_on_host", "runs_on_host_in_graph"]
 
 _HOST = frozenset({"CPU", "XLA_CPU"})
 _STRING = tf.string.as_datatype_enum
@@ -56,6 +56,15 @@ def _host_inputs(op: str | bytes) -> bool | tuple[int, ...]:
         return not on_gpus
     kept = {attr for attr in generic if any(_reads_strings(kernel, attr) for kernel in on_gpus)}
     return tuple(i for i in positions if definition.input_arg[i].type_attr not in kept)
+
+
+def runs_on_host_in_graph(op: Any) -> bool:
+    """Return True if an operator of a graph has kernels for the host only, as `runs_on_host` does."""
+    known = _host_inputs(op.type)
+    if known is True or "Iterator" in op.type:
+        return True
+    strings = any(x.dtype.base_dtype == tf.string for x in op.inputs)
+    return strings if known else not strings and any(x.dtype.base_dtype == tf.string for x in op.outputs)
 
 
 def _reads_strings(kernel: Any, attr: str) -> bool:

@@ -4,7 +4,8 @@
 * A scope that the program opened by TensorFlow's name has TensorFlow's own rule: inputs are copied to its device. In
   the scopes of devshim (`ds.on`), which pass a `StrictDeviceSpec`, mixed devices are still refused.
 * An operator in a graph can also get its device from a function, or from an imported graph. Each of them sets it
-  through ``Operation._set_device_from_string``, or is imported in C++; the graph to import is translated before.
+  through ``Operation._set_device_from_string``, or is imported in C++; the graph to import is translated before. A
+  graph for sessions keeps the program's names (`graph_names`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from devshim_backends._tensorflow.devices import StrictDeviceSpec
 from devshim_backends._tensorflow.internals.locations import EAGER, RAW_BACKING_DEVICE, RAW_DEVICE
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
 from devshim_backends._tensorflow.simulation.native_names import refused
+from devshim_backends._tensorflow.simulation.native_names.internals.graph_names import (
+    needs_logical_names,
+    requested_device,
+    set_program_device,
+)
 from devshim_backends._tensorflow.simulation.native_names.names import (
     logical_name,
     native_text,
@@ -99,6 +105,8 @@ def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
         return original(owner, name) if isinstance(owner, ops.Graph) else _Scope(original(owner, name), strict=False)
     if _is_opened_by_tf_device():  # ops.init_scope opens the scopes around it again, with TensorFlow's own names
         refuse_second_cpu(text)
+    if isinstance(owner, ops.Graph) and not needs_logical_names(owner):
+        return original(owner, name)
     opened = original(owner, logical_name(text))
     if isinstance(owner, ops.Graph):
         return opened
@@ -132,14 +140,10 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
 
 
 def _install_in_graphs(patches: Patches) -> None:
-    for cls in (ops.Operation, ops.SymbolicTensor):
-        patches.replace(cls, "device", property(_wrap_name_reader(cls.device.__get__)))
-    set_device = ops.Operation._set_device_from_string
-
-    def set_device_from_string(operation: Any, name: str) -> None:
-        set_device(operation, logical_name(name))
-
-    patches.replace(ops.Operation, "_set_device_from_string", set_device_from_string)
+    patches.replace(ops.Operation, "device", property(requested_device))
+    patches.replace(ops.SymbolicTensor, "device", property(lambda x: requested_device(x.op)))
+    patches.replace(ops.Operation, "node_def", property(_wrap_node(ops.Operation.node_def.fget)))
+    patches.replace(ops.Operation, "_set_device_from_string", set_program_device)
     read_graph = importer._ProcessGraphDefParam
 
     def read_named_graph(graph_def: Any) -> Any:
@@ -148,25 +152,40 @@ def _install_in_graphs(patches: Patches) -> None:
     patches.replace(importer, "_ProcessGraphDefParam", read_named_graph)
 
 
+def _wrap_node(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that reads an operator's definition, and shows the device that the program requested."""
+
+    def read_node(op: Any) -> Any:
+        node = read(op)
+        node.device = requested_device(op)
+        return node
+
+    return read_node
+
+
 def _wrap_name_reader(read: Callable[[Any], str]) -> Callable[[Any], str]:
     """Return a function that reads a device's name, and shows the GPU."""
     return lambda x: shown_name(read(x))
 
 
 def _translate_graph(graph: Any) -> Any:
-    """Return a graph to import, with the names of the logical CPUs; the one that was given is not changed."""
-    found = [each for each in _nodes(graph) if "GPU" in each.device.upper()]
-    if not found:
+    """Return a graph to import, with the names of the logical CPUs; the one that was given is not changed.
+
+    A graph for sessions keeps the program's names, but its functions do not.
+    """
+    is_function = needs_logical_names(ops.get_default_graph())
+    if not any("GPU" in each.device.upper() for each in _nodes(graph, is_function)):
         return graph
     result = type(graph)()
     result.CopyFrom(graph)
-    for node in _nodes(result):
+    for node in _nodes(result, is_function):
         if node.device:
             node.device = logical_name(node.device)
     return result
 
 
-def _nodes(graph: Any) -> Any:
-    yield from graph.node
+def _nodes(graph: Any, is_function: bool) -> Any:
+    if is_function:
+        yield from graph.node
     for function in graph.library.function:
         yield from function.node_def

@@ -1,0 +1,193 @@
+"""Sessions of ``tf.compat.v1``: they have a logical CPU for each simulated GPU, and show it as the GPU.
+
+`graph_devices` places the operators. TensorFlow's log of placements is written in C++ and would name logical CPUs, so
+it is written here, with TensorFlow's words. Tensors and variables of a session exist in C++ only, and are not counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.client import session
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+
+from devshim.devices.device import Device
+from devshim.errors import UnsupportedError
+from devshim.simulation.properties import CAPABILITY
+from devshim_backends._tensorflow.simulation.native_names.internals.graph_devices import GraphDevices
+from devshim_backends._tensorflow.simulation.native_names.internals.graph_names import hide_devices
+from devshim_backends._tensorflow.simulation.native_names.names import index_of_gpu, is_simulated_gpu, shown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.simulation.patching import Patches
+    from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
+
+__all__ = ["DEFAULT_MEMORY", "describe_gpu", "install"]
+
+DEFAULT_MEMORY = 16 * 2**30
+"""The bytes that TensorFlow reports for a simulated GPU without a limit; it has no value for "unlimited"."""
+
+_PLACED = "_devshim_devices"
+"""The attribute of a graph with its `GraphDevices`, and of a session with the names of its devices."""
+_backend: TensorflowSimulation
+_list_raw: Callable[..., list[Any]]
+"""TensorFlow's method that lists the devices of a session, with the names of logical CPUs."""
+
+
+def install(patches: Patches, backend: TensorflowSimulation) -> None:
+    """Let sessions compute on the simulated GPUs."""
+    global _backend, _list_raw
+    _backend, _list_raw = backend, session.BaseSession.list_devices
+    patches.replace(ops.Graph, "_as_graph_def", _wrap_definition(ops.Graph._as_graph_def))
+    if not backend.simulated:
+        return
+    owner = session.BaseSession
+    for name, wrap in (
+        ("__init__", _wrap_create),
+        ("list_devices", _wrap_list),
+        ("_extend_graph", _wrap_extend),
+        ("run", _wrap_run),
+    ):
+        patches.replace(owner, name, wrap(getattr(owner, name)))
+
+
+def _wrap_definition(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for the method that writes a graph, which the program may store."""
+
+    def as_graph_def(self: Any, *args: Any, **kwargs: Any) -> Any:
+        definition, version = original(self, *args, **kwargs)
+        if not self.building_function:
+            hide_devices(self, definition)
+        return definition, version
+
+    return as_graph_def
+
+
+# ---------------------------------------------------------------------------------------------------- devices
+def _wrap_create(original: Callable[..., None]) -> Callable[..., None]:
+    def create(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        self._session = None  # its destructor reads this
+        given = context.context().config if config is None else config
+        if not isinstance(given, config_pb2.ConfigProto):
+            original(self, target, graph, given)  # raises TensorFlow's error
+        own = config_pb2.ConfigProto()
+        own.CopyFrom(given)
+        own.device_count["CPU"] = 1 + _count_gpus(given, is_of_program=config is not None)
+        own.log_device_placement = False
+        self._devshim_soft = given.allow_soft_placement
+        self._devshim_logged = 0 if given.log_device_placement else None
+        original(self, target, graph, own)
+        if given.log_device_placement:
+            _log_mapping(self)
+
+    return create
+
+
+def _count_gpus(config: Any, is_of_program: bool) -> int:
+    """Return the number of GPUs that a session has.
+
+    Raises:
+        UnsupportedError: The program divides the CPU.
+        InvalidArgumentError: The program selects a GPU that does not exist.
+    """
+    count = _backend.count("gpu")
+    if is_of_program and config.device_count.get("CPU", 1) > 1:
+        msg = "TensorFlow's CPU cannot be divided: its logical CPUs are the simulated GPUs"
+        raise UnsupportedError(msg, 'leave "CPU" out of device_count')
+    visible = config.gpu_options.visible_device_list
+    if visible:
+        for index in visible.split(","):
+            if not 0 <= int(index) < count:
+                text = (
+                    f"'visible_device_list' listed an invalid Platform Device id '{index}' but visible device count "
+                    f"is {count}"
+                )
+                raise tf.errors.InvalidArgumentError(None, None, text)
+        count = len(visible.split(","))
+    return min(count, config.device_count.get("GPU", count))
+
+
+def describe_gpu(index: int) -> tuple[int, str]:
+    """Return the bytes of a simulated GPU, and its description as TensorFlow writes it."""
+    about = _backend.describe(Device("gpu", index))
+    model = about.name.replace(",", " ")  # TensorFlow's readers separate the fields at commas
+    numbers = ".".join(map(str, CAPABILITY))
+    fields = (f"device: {index}", f"name: {model}", "pci bus id: <undefined>", f"compute capability: {numbers}")
+    return about.total_memory or DEFAULT_MEMORY, ", ".join(fields)
+
+
+def _wrap_list(original: Callable[..., Any]) -> Callable[..., Any]:
+    def list_devices(self: Any) -> list[Any]:
+        return [_show(each) for each in original(self)]
+
+    return list_devices
+
+
+def _names(self: Any) -> tuple[str, ...]:
+    """Return TensorFlow's names of the devices of a session."""
+    found = getattr(self, _PLACED, None)
+    if found is None:
+        found = tuple(each.name for each in _list_raw(self))
+        setattr(self, _PLACED, found)
+    return found  # type: ignore[no-any-return]
+
+
+def _show(device: Any) -> Any:
+    if not is_simulated_gpu(device.name):
+        return device
+    name = shown_name(device.name)
+    memory, _ = describe_gpu(index_of_gpu(name) or 0)
+    return session._DeviceAttributes(name, "GPU", memory, device._incarnation)
+
+
+# ---------------------------------------------------------------------------------------------------- placement
+def _wrap_extend(original: Callable[..., None]) -> Callable[..., None]:
+    def extend(self: Any) -> None:
+        graph, key = self._graph, (_names(self), self._devshim_soft)
+        with graph._lock:
+            known = getattr(graph, _PLACED, None)
+            if known is None or known[0] != key:
+                known = key, GraphDevices(graph, *key)
+                setattr(graph, _PLACED, known)
+            known[1].assign()
+        original(self)
+        if self._devshim_logged is not None:
+            _log_placement(self, known[1])
+
+    return extend
+
+
+def _log_mapping(self: Any) -> None:
+    print("Device mapping:", file=sys.stderr)
+    for name in map(shown_name, _names(self)):
+        index = index_of_gpu(name)
+        if index is not None:
+            print(f"{name} -> {describe_gpu(index)[1]}", file=sys.stderr)
+
+
+def _log_placement(self: Any, devices: GraphDevices) -> None:
+    """Write a line for each operator that is new to the session, as TensorFlow does, on both streams."""
+    for op, device in devices.devices(self._devshim_logged):
+        self._devshim_logged += 1
+        for stream in (sys.stdout, sys.stderr):
+            print(f"{op.name}: ({op.type}): {device}", file=stream)
+
+
+def _wrap_run(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        result = original(self, fetches, feed_dict, options, run_metadata)
+        if run_metadata is not None:
+            for step in run_metadata.step_stats.dev_stats:
+                step.device = shown_name(step.device)
+            for graph in run_metadata.partition_graphs:
+                for node in graph.node:
+                    node.device = shown_name(node.device)
+        return result
+
+    return run
