@@ -109,7 +109,7 @@ def _check_range(name: str | None, args: tuple[Any, ...]) -> None:
     low, high = args[:2] if len(args) == 3 else (0, args[0])
     bounds = np.iinfo(name)
     if low < bounds.min or high - 1 > bounds.max:
-        wider = "int64" if -(2**63) <= low and high <= 2**63 else "uint64"
+        wider = "int64" if low >= -(2**63) and high <= 2**63 else "uint64"
         other = f"dtype='{wider}', or " if name != wider and (low >= 0 or wider == "int64") else ""
         hint = f"write {other}numbers from {bounds.min} to {bounds.max}"
         raise bad_argument("dtype", name, f"able to represent the numbers from {low} to {high - 1}", hint)

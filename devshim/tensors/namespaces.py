@@ -112,8 +112,7 @@ def namespace(x: object = None) -> Any:
     backend = registry.TENSORS.get(type(x))
     if backend is None:
         backend = current.current() if x is None else registry.backend_for(x) or _backend_of_tree(x)
-    if backend.name not in _SPACES:
-        _prepare(backend.name)
+    _prepare(backend.name)  # before the first read of the dictionary: torch.compile reads its keys once
     return _SPACES[backend.name]
 
 
