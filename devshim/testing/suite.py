@@ -36,6 +36,7 @@ from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
 from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
 from devshim.testing.behaviours.namespace_matrices import NamespaceMatricesTests
+from devshim.testing.behaviours.namespace_shapes import NamespaceShapesTests
 from devshim.testing.behaviours.namespace_values import NamespaceValuesTests
 from devshim.testing.behaviours.namespace_wrapping import NamespaceWrappingTests
 from devshim.testing.behaviours.namespaces import NamespaceTests
@@ -127,6 +128,7 @@ class Conformance(
     RankTests,
     ThreeGpuTests,
     NamespaceTests,
+    NamespaceShapesTests,
     NamespaceValuesTests,
     NamespaceWrappingTests,
     NamespaceMatricesTests,

@@ -45,6 +45,36 @@ def test_where_makes_its_numbers_on_the_default_device(paddle: Any) -> None:
         assert str(ds.device_of(found)) == GPU
 
 
+# ---------------------------------------------------------------- tensors without elements
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tensors_without_elements_keep_their_device_and_dtype(paddle: Any, dtype: str) -> None:
+    """Paddle leaves the results of operators with such tensors on the host, even those that have elements."""
+    x = ds.zeros((0, 3), dtype=dtype, device=GPU)
+    sums = paddle.sum(x), paddle.sum(x, axis=0), paddle.mean(x)
+    for found in (x + x, paddle.reshape(x, [-1]), paddle.exp(x), *sums, paddle.einsum("ij,kj->ik", x, x)):
+        assert (ds.dtype_of(found), str(ds.device_of(found))) == (dtype, GPU)
+    assert [found.tolist() for found in sums[:2]] == [0, [0, 0, 0]]
+    assert str(ds.device_of(paddle.all(x))) == GPU
+    assert paddle.shape(x).place.is_cpu_place() is paddle.shape(ds.zeros((2, 3), like=x)).place.is_cpu_place()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_tensors_without_elements_stay_on_their_device(paddle: Any, dtype: str) -> None:
+    """Paddle moves the tensor that an operator changes in place to the host."""
+    x = ds.zeros((0, 3), dtype=dtype, device=GPU)
+    for change in (x.abs_, lambda: x.add_(x), lambda: paddle.assign(x.clone(), x)):
+        change()
+        assert (ds.dtype_of(x), str(ds.device_of(x))) == (dtype, GPU)
+    x[0:0] = 1.0
+    assert (ds.dtype_of(x), str(ds.device_of(x))) == (dtype, GPU)
+
+
+def test_unique_numbers_of_float16_are_float16(paddle: Any) -> None:
+    """Its argument for a dtype is that of the indices."""
+    values, indices = paddle.unique(ds.ones((4,), dtype="float16", device=GPU), return_index=True)
+    assert (ds.dtype_of(values), ds.dtype_of(indices)) == ("float16", "int64")
+
+
 # ---------------------------------------------------------------- views
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("shape", [[2, 6], [-1, 3], [0, 1], [12]], ids=str)

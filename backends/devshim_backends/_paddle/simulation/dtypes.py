@@ -36,6 +36,8 @@ _FLOAT32 = paddle.float32
 _FLOAT16, _BFLOAT16 = _LOW
 _cast = paddle._C_ops.cast  # the original: this module is imported before the wrappers are installed
 
+_FLOATS = frozenset({"FLOAT16", "BFLOAT16", "FLOAT32", "FLOAT64"})
+
 _NATIVE = frozenset(
     {
         *("full_like", "empty_like", "assign_out_", "share_data", "copy_to", "set_value_", "fill_"),
@@ -184,13 +186,19 @@ def compute_in_float32(name: str, operator: Function) -> Function:
 
 
 def _narrow(x: Any, dtype: Any) -> Any:
-    is_computed = isinstance(x, Tensor) and x.dtype == _FLOAT32 and x._is_initialized()  # einsum's cache is not
-    return _cast(x, dtype) if is_computed else x
+    """Return a result of float32 in another dtype, and one without memory, such as einsum's cache, as it is."""
+    if not isinstance(x, Tensor) or x.dtype != _FLOAT32:
+        return x
+    # A tensor without elements reports that it is not initialized.
+    return _cast(x, dtype) if x._is_initialized() or x._is_dense_tensor_hold_allocation() else x
 
 
 def _result_dtype(args: Any, kwargs: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the dtype to round to, or None if an argument names another, and arguments that name float32."""
-    named = next((x for x in (*args, *kwargs.values()) if isinstance(x, core.DataType) and x.name != "UNDEFINED"), None)
+    """Return the dtype to round to, or None if an argument names another float, and arguments that name float32.
+
+    A dtype of integers is that of indices, as in ``unique``.
+    """
+    named = next((x for x in (*args, *kwargs.values()) if isinstance(x, core.DataType) and x.name in _FLOATS), None)
     if named is None:
         return dtype, (args, kwargs)
     if named not in _LOW:

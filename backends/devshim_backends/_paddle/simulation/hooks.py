@@ -28,7 +28,7 @@ from devshim.devices.device import CPU
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation import dtypes, removed_gpus, workarounds
 from devshim_backends._paddle.simulation.device_rules import COPIES, Rule, device_or_none, tensors_in
-from devshim_backends._paddle.simulation.internals import error_texts
+from devshim_backends._paddle.simulation.internals import error_texts, no_elements
 from devshim_backends._paddle.simulation.memory import SIMULATED, take_failure
 
 if TYPE_CHECKING:
@@ -167,12 +167,13 @@ def _refuse_dtypes(values: tuple[Any, ...]) -> None:
 def _check_devices(name: str, function: Function) -> Function:
     """Return an operator that checks the devices of its arguments."""
     check, compute = Rule(name).check, _report_failures(function)
+    returns_host = name in no_elements.HOST_RESULTS
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if _installed:
+        if _installed and not returns_host:
             check(args, kwargs)
-            return workarounds.return_empty(compute(*args, **kwargs), args)
+            return no_elements.return_results(compute(*args, **kwargs), args)
         return compute(*args, **kwargs)
 
     return call
@@ -180,10 +181,11 @@ def _check_devices(name: str, function: Function) -> Function:
 
 def _wrap_operator(name: str, operator: Function) -> Function:
     if name in COPIES:
-        return _report_failures(operator)
+        copy = _report_failures(operator)
+        return no_elements.keep_arguments(copy) if name == "assign_out_" else copy
     workaround = workarounds.OPERATORS.get(name)
-    operator = operator if workaround is None else workaround(operator)
-    return _check_devices(name, dtypes.compute_in_float32(name, operator))
+    operator = dtypes.compute_in_float32(name, operator if workaround is None else workaround(operator))
+    return _check_devices(name, no_elements.keep_arguments(operator) if name.endswith("_") else operator)
 
 
 def _wrap_legacy_operator(name: str, operator: Function) -> Function:
@@ -193,13 +195,13 @@ def _wrap_legacy_operator(name: str, operator: Function) -> Function:
 def _wrap_index_method(name: str, method: Function) -> Function:
     """Return an index method: host tensors may index a GPU tensor, those of other GPUs may not; set values are data."""
     check, compute = Rule(name).check, _report_failures(method)
-    if name == "__getitem__":
-        compute = dtypes.compute_in_float32(name, compute)
+    reads = name == "__getitem__"
+    compute = dtypes.compute_in_float32(name, compute) if reads else no_elements.keep_arguments(compute)
 
     @wraps(method)
     def call(x: Any, item: Any, *value: Any) -> Any:
         check((x, *value, [index for index in tensors_in((item,)) if device_or_none(index) is not CPU]), {})
-        return workarounds.return_empty(compute(x, item, *value), (x,))
+        return no_elements.return_results(compute(x, item, *value), (x,))
 
     return call
 

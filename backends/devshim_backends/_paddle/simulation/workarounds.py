@@ -7,7 +7,8 @@ results back. Each section below is about one kind of bug in that:
   Adam's moments) on the default device. With a real GPU that is the GPU. Here, if no default device was chosen, it
   is the device of the arguments.
 * *Results that stay on the host.*  Paddle does not copy back the results of its legacy operators, the gradient of an
-  embedding, what a gradient scaler has unscaled, and results without elements (3.3).
+  embedding, and what a gradient scaler has unscaled (3.3). Nor those of tensors without elements, see
+  ``internals/no_elements.py``.
 * *Operators that need host tensors.*  Some host kernels do not accept arguments that were copied from elsewhere.
 * *Tensors without memory.*  ``Layer.to`` fails for an LSTM that has not been called yet: a tensor without memory is
   copied as zeros (3.0, 3.3).
@@ -26,7 +27,7 @@ from paddle.autograd import PyLayer
 from devshim.devices.device import CPU, Device
 from devshim.errors import TracingError
 from devshim_backends._paddle import scopes
-from devshim_backends._paddle.devices import core, device_at
+from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
@@ -37,14 +38,14 @@ from devshim_backends._paddle.tensors import Copy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OPERATORS", "copy_without_memory", "return_empty", "return_to_gpu", "use_argument_device", "wrap_methods"]
+__all__ = ["OPERATORS", "copy_without_memory", "return_to_gpu", "use_argument_device", "wrap_methods"]
 
 Tensor = core.eager.Tensor
 Function = Any
 """A Paddle function, of any signature."""
 
 
-def _is_on_gpu(x: Any) -> bool:
+def is_on_gpu(x: Any) -> bool:
     return device_or_none(x) not in (CPU, None)
 
 
@@ -92,7 +93,7 @@ def return_to_gpu(name: str, operator: Function) -> Function:
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
-        on_gpu = {id(x): (x, x.place) for x in tensors_in(args) if _is_on_gpu(x)}
+        on_gpu = {id(x): (x, x.place) for x in tensors_in(args) if is_on_gpu(x)}
         if not on_gpu:
             return operator(*args, **kwargs)
         if name in OPERATORS:
@@ -102,29 +103,11 @@ def return_to_gpu(name: str, operator: Function) -> Function:
         results = operator(*args, **kwargs)
         for x, place in on_gpu.values():
             if device_or_none(x) is CPU:
-                _move_in_place(x, place)
+                move_in_place(x, place)
         (_, place), *_ = on_gpu.values()
-        return _copy_tensors(results, place, from_host=True)
+        return copy_tensors(results, place, from_host=True)
 
     return call
-
-
-def return_empty(results: Any, args: tuple[Any, ...]) -> Any:
-    """Return the results of an operator; those without elements are then on the GPU of its tensors, or of its place."""
-    if isinstance(results, Tensor):
-        if results._is_initialized() or 0 not in results.shape:  # an empty tensor reports that it is not initialized
-            return results
-        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None) or _gpu_place(args)
-        in_place = place is None or any(x is results for x in args)
-        return results if in_place else _copy_tensors(results, place, from_host=True)
-    if type(results) in (list, tuple):
-        return type(results)(return_empty(each, args) for each in results)
-    return results
-
-
-def _gpu_place(args: tuple[Any, ...]) -> Any:
-    """Return the place of a GPU among the arguments of an operator, such as those that create tensors, or None."""
-    return next((each for each in args if isinstance(each, core.Place) and device_at(each) not in (CPU, None)), None)
 
 
 def return_gradients(method: Function) -> Function:
@@ -136,23 +119,23 @@ def return_gradients(method: Function) -> Function:
         for parameter in parameters_of(optimizer):
             gradient = parameter.grad
             if gradient is not None and device_or_none(gradient) is not device_or_none(parameter):
-                _move_in_place(gradient, parameter.place)
+                move_in_place(gradient, parameter.place)
         return result
 
     return unscale
 
 
-def _move_in_place(tensor: Any, place: Any) -> None:
+def move_in_place(tensor: Any, place: Any) -> None:
     copied = tensor._copy_to(place, True)  # kept in a variable: get_tensor() does not keep it alive
     tensor.get_tensor()._share_data_with(copied.get_tensor())
 
 
-def _copy_tensors(values: Any, place: Any, *, from_host: bool) -> Any:
+def copy_tensors(values: Any, place: Any, *, from_host: bool) -> Any:
     """Return values with the tensors of the host, or of elsewhere, copied to a place; gradients flow through."""
     if isinstance(values, Tensor):
         return Copy.apply(values, place, True) if (device_or_none(values) is CPU) is from_host else values
     if type(values) in (list, tuple):
-        return type(values)(_copy_tensors(value, place, from_host=from_host) for value in values)
+        return type(values)(copy_tensors(value, place, from_host=from_host) for value in values)
     return values
 
 
@@ -165,11 +148,11 @@ def run_on_host(operator: Function) -> Function:
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
-        place = next((x.place for x in tensors_in(args) if _is_on_gpu(x)), None)
+        place = next((x.place for x in tensors_in(args) if is_on_gpu(x)), None)
         if place is None:
             return operator(*args, **kwargs)
-        results = operator(*_copy_tensors(args, core.CPUPlace(), from_host=False), **kwargs)
-        return _copy_tensors(results, place, from_host=True)
+        results = operator(*copy_tensors(args, core.CPUPlace(), from_host=False), **kwargs)
+        return copy_tensors(results, place, from_host=True)
 
     return call
 
@@ -194,12 +177,12 @@ def run_in_place_on_host(operator: Function) -> Function:
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
-        on_gpu = {i: x for i, x in enumerate(args) if isinstance(x, Tensor) and _is_on_gpu(x)}
+        on_gpu = {i: x for i, x in enumerate(args) if isinstance(x, Tensor) and is_on_gpu(x)}
         copies = {i: x.detach()._copy_to(core.CPUPlace(), True) for i, x in on_gpu.items()}
         results = operator(*(copies.get(i, x) for i, x in enumerate(args)), **kwargs)
         for i, x in on_gpu.items():
             x.detach().copy_(copies[i], True)
-        return _copy_tensors(results, on_gpu[0].place, from_host=True) if on_gpu else results
+        return copy_tensors(results, on_gpu[0].place, from_host=True) if on_gpu else results
 
     return call
 
@@ -220,7 +203,7 @@ class _HostProgram(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the
             if x.stop_gradient and x.persistable and not np.array_equal(x.numpy(), leaf.numpy()):
                 x.copy_(leaf, True)
         ctx.tensors, ctx.leaves, ctx.results = tensors, leaves, list(tensors_in((results,)))
-        return _copy_tensors(results, place, from_host=True)
+        return copy_tensors(results, place, from_host=True)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -245,7 +228,7 @@ def run_program_on_host(operator: Function) -> Function:
 
     @wraps(operator)
     def call(inputs: Any, parameters: Any, *rest: Any) -> Any:
-        place = next((x.place for x in tensors_in((inputs, parameters)) if _is_on_gpu(x)), None)
+        place = next((x.place for x in tensors_in((inputs, parameters)) if is_on_gpu(x)), None)
         if place is None:
             with scopes.host_program_scope():
                 return operator(inputs, parameters, *rest)
