@@ -72,7 +72,9 @@ def _flatten_registered(node: Any, backends: Sequence[Backend] | None) -> Flat |
 
 def _keep_fields(node: Any, flat: Flat) -> Flat:
     """Return ``flat``, but rebuild a dataclass as a copy, with the fields that a registry may drop (PyTorch)."""
-    keys, found, _ = flat
+    keys, found, rebuild = flat
+    if getattr(rebuild, "keeps_fields", False):  # the adapter has done it
+        return flat
     if not hasattr(type(node), "__dataclass_fields__") or not all(isinstance(key, str) for key in keys):
         return flat
     if any(getattr(node, key, None) is not child for key, child in zip(keys, found, strict=True)):

@@ -44,7 +44,7 @@ class TorchContainers(Backend):
             pairs, context = registered.flatten_with_keys_fn(node)
             keys, children = [_plain_key(key) for key, _ in pairs], [child for _, child in pairs]
         if _is_tensordict(node):
-            return keys, list(children), lambda new: _rebuild_tensordict(node, new, registered, context)
+            return keys, list(children), _TensordictRebuilder(node, registered, context)
         return keys, list(children), lambda new: registered.unflatten_fn(new, context)
 
     def why_inseparable(self, node: object) -> tuple[str, str] | None:
@@ -78,6 +78,24 @@ def _flatten_packed_sequence(node: Any) -> Flat:
 def _is_tensordict(node: Any) -> bool:
     is_tensordict: Any = getattr(sys.modules.get("tensordict"), "is_tensor_collection", None)
     return is_tensordict is not None and bool(is_tensordict(node))
+
+
+class _TensordictRebuilder:
+    """A function that rebuilds a `TensorDict` or a tensorclass around other tensors.
+
+    Attributes:
+        keeps_fields: True: a tensorclass, which is a dataclass, is not copied with other attributes instead, because
+            its batch size and its device would be those of the old tensors.
+    """
+
+    keeps_fields = True
+
+    def __init__(self, node: Any, registered: Any, context: Any) -> None:
+        self._arguments = node, registered, context
+
+    def __call__(self, new: list[Any]) -> Any:
+        node, registered, context = self._arguments
+        return _rebuild_tensordict(node, new, registered, context)
 
 
 def _rebuild_tensordict(node: Any, new: list[Any], registered: Any, context: Any) -> Any:

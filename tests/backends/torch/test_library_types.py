@@ -115,10 +115,67 @@ def test_a_tensordict_keeps_its_lock_and_names_its_new_device():
     assert split.device is None, "its tensors are on two devices"
 
 
+@pytest.mark.parametrize("noted", ["cpu", None])
+def test_parameters_in_a_tensordict_note_their_new_device(noted):
+    """As after their own method `to`; a dictionary that notes no device stays so."""
+    inner = tensordict.TensorDict({"b": torch.zeros(2)}, [2], device="cpu")
+    params = tensordict.TensorDictParams(tensordict.TensorDict({"a": torch.ones(2, 3), "n": inner}, [2], device=noted))
+    model = torch.nn.Sequential()
+    model.register_module("params", params)
+    weight, before = params["a"], params["n"].device
+    for place, device in ((GPU, GPU.native()), ("cpu", torch.device("cpu"))):
+        ds.place(model, place)
+        assert params["a"] is weight
+        assert weight.device == params["n", "b"].device == device
+        assert params.device == (None if noted is None else device)
+        assert params["n"].device == (None if before is None else device)
+        assert (params + 1).device == params.device
+    alone = tensordict.TensorDictParams(tensordict.TensorDict({"a": torch.ones(2)}, [2], device=noted))
+    assert ds.place(alone, GPU).device == (None if noted is None else GPU.native())
+
+
+def test_parameters_in_a_tensordict_note_their_old_device_after_a_failed_move(monkeypatch):
+    model, real = torch.nn.Sequential(), tensordict.TensorDict.auto_device_
+    for name in ("first", "second"):
+        params = tensordict.TensorDictParams(tensordict.TensorDict({"a": torch.ones(2)}, [2], device="cpu"))
+        model.register_module(name, params)
+
+    def fail_for_second(self):
+        if self is model.second._param_td:
+            raise MemoryError
+        return real(self)
+
+    monkeypatch.setattr(tensordict.TensorDict, "auto_device_", fail_for_second)
+    with pytest.raises(MemoryError):
+        ds.place(model, GPU)
+    for params in model:
+        assert params.device == params["a"].device == torch.device("cpu")
+
+
 @tensordict.tensorclass
 class Rows:
     a: torch.Tensor
     name: str
+
+
+@tensordict.tensorclass
+class Pair:
+    """A tensorclass with tensors only."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+
+
+def test_a_tensorclass_of_tensors_notes_its_device_and_batch_size():
+    before = Pair(a=torch.arange(6.0).view(3, 2), b=torch.ones(3), batch_size=[3], device="cpu")
+    after = ds.place(before, GPU)
+    assert type(after) is Pair
+    assert after.device == after.a.device == GPU.native()
+    assert before.device == before.a.device == torch.device("cpu")
+    parts = ds.split(before, [GPU, "cpu"])
+    assert [part.batch_size for part in parts] == [torch.Size([2]), torch.Size([1])]
+    assert [part.device for part in parts] == [GPU.native(), torch.device("cpu")]
+    assert (ds.gather(parts, "cpu") == before).all()
 
 
 @pytest.mark.parametrize("length", [2, 4])

@@ -21,6 +21,7 @@ from devshim.contract.blocks import join_path
 from devshim.errors import ArgumentError, UnsupportedError
 from devshim_backends._torch.devices import native
 from devshim_backends._torch.models.internals.own_apply import all_devices_of, note_device, notes_of
+from devshim_backends._torch.models.internals.tensordict_devices import note_devices
 from devshim_backends._torch.models.split_forward import SplitForward, copy_inputs
 from devshim_backends._torch.models.storage_swap import data_setter
 from devshim_backends._torch.models.traversal import devices_of, own_devices_of, own_tensors
@@ -53,6 +54,9 @@ def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) 
             device = _device_to_note(path, module, where) if notes_of(module) else None
             if device is not None:
                 undo.append(note_device(module, device))
+            forget = note_devices(module)
+            if forget is not None:
+                undo.append(forget)
         if len(devices_of(model)) > 1:
             _install_on_parts(backend, "", model, set())
     except BaseException:

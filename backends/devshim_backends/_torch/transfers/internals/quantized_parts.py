@@ -7,16 +7,19 @@ share a byte: PyTorch's own slices of them have wrong values (2.13), so they are
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from devshim.errors import UnsupportedError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.contract.backend import Tensor
+
 __all__ = ["copy_on_host", "is_per_channel", "join", "narrow"]
 
-Tensor = torch.Tensor
 _FLOATS = torch.per_channel_affine_float_qparams
 _HINT = "call x.dequantize() first"
 _PACKED = {getattr(torch, name) for name in ("quint4x2", "quint2x4") if hasattr(torch, name)}
