@@ -32,7 +32,14 @@ OTHERS: Mapping[str, str] = {
     "cuml": "it computes with CUDA only: run this part on a real GPU",
     "tensorrt": "it compiles for real GPUs only: run this part on a real GPU",
     "flash_attn": "its kernels are compiled for real GPUs: use the framework's own attention",
-    "bitsandbytes": "its kernels are compiled for real GPUs: use the framework's own optimizers",
+    "apex": "its kernels are compiled for real GPUs: use the framework's own layers and optimizers",
+    "transformer_engine": "its kernels are compiled for real GPUs: use the framework's own layers",
+    "mamba_ssm": "its kernels are compiled for real GPUs: run this part on a real GPU",
+    "causal_conv1d": "its kernels are compiled for real GPUs: run this part on a real GPU",
+    **{
+        f"bitsandbytes.functional.{name}": "its kernel is compiled for real GPUs: use torch._int_mm"
+        for name in ("igemm", "batched_igemm")
+    },
 }
 """A package, or a part of one, that only works on real GPUs -> what to do instead."""
 

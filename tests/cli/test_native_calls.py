@@ -33,6 +33,8 @@ SPELLINGS = {
     "def f(x):\n    return getattr(x.y, '__cuda_array_interface__')": ("torch.Tensor.__cuda_array_interface__", 2),
     "from numba import cuda": ("numba.cuda", 1),
     "import cupy as cp": ("cupy", 1),
+    "from apex.optimizers import FusedAdam": ("apex.optimizers.FusedAdam", 1),
+    "import bitsandbytes.functional as F\nF.igemm(a, b)": ("bitsandbytes.functional.igemm", 2),
     "import jax.experimental.pallas as pl": ("jax.experimental.pallas", 1),
     "import mxnet as mx\nmx.rtc.CudaModule('')": ("mxnet.rtc.CudaModule", 2),
     "import paddle\nx = [paddle.inference.Config() for _ in '1']": ("paddle.inference.Config", 2),
@@ -54,6 +56,7 @@ def test_every_spelling_of_a_call_is_found(source: str) -> None:
         "import torch\nx = torch.ones(3, device='cuda:1').cuda()\ntorch.cuda.synchronize()",
         "class torch:\n    cuda = None\ntorch.cuda.CUDAGraph",  # not the package
         "import cupyx_like\nimport cuda_tools",
+        "import bitsandbytes as bnb\nbnb.nn.Linear4bit(2, 2)",
         "import tensorflow as tf\nwith tf.device('/GPU:1'): tf.ones(3)",
         "text = 'torch.cuda.CUDAGraph'  # torch.cuda.CUDAGraph",
         "from . import cuda\ncuda.graph()",

@@ -63,6 +63,17 @@ _TUNING = "it measures kernels of real GPUs: leave it out"
 
 _RPC = "TensorPipe sends the memory of real GPUs only: leave the map out, send x.cpu(), and move it to the GPU there"
 
+COMPILED: Mapping[str, str] = MappingProxyType(
+    {
+        "bitsandbytes": (
+            "simulated GPUs cannot run the kernels that bitsandbytes has compiled for CUDA: use its layers, its "
+            "optimizers, or the operators that it also has for the CPU"
+        ),
+        "triton": "Triton compiles for real GPUs only: set TRITON_INTERPRET=1 for its own interpreter",
+    }
+)
+"""A library -> why the functions that it has only for real GPUs are refused, and what to use instead."""
+
 INTERFACE = "torch.Tensor.__cuda_array_interface__"
 """The property through which libraries that compute on CUDA cards read a tensor."""
 

@@ -65,7 +65,7 @@ def test_a_refusal_names_the_operator_the_reason_and_what_to_write_instead():
     with pytest.raises(NotImplementedError, match=text):
         torch.miopen_batch_norm(x, x[0], x[0], None, None, True, 0.1, 1e-5)
     rows = torch.eye(3).to_sparse_csr().to(GPU)
-    with pytest.raises(NotImplementedError, match="(?s)'aten::_spsolve' on a simulated GPU: it needs cuDSS.*Hint"):
+    with pytest.raises(NotImplementedError, match=r"(?s)'aten::_spsolve' on a simulated GPU: it needs cuDSS.*Hint"):
         torch.sparse.spsolve(rows, x[0])
 
 

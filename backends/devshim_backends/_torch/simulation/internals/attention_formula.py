@@ -166,7 +166,7 @@ def numbers(values: Any, like: Any, dtype: Any = torch.int64) -> Any:
 
 def seed_of(state: Any) -> int:
     """Return the seed in the state that a forward pass returned."""
-    return int(to_host(state).view(-1)[0])
+    return 0 if state is None else int(to_host(state).view(-1)[0])
 
 
 def swap(*tensors: Any) -> list[Any]:

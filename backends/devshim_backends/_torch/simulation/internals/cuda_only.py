@@ -62,7 +62,10 @@ def lacking_error(text: str) -> NotImplementedError | None:
     other = _LACKING_OTHER.match(text)
     if other is None:
         return None
-    why = f"the CPU computes for it, and PyTorch has no kernel of {other[1]} for the CPU"
+    library = other[1].partition("::")[0].replace("aten", "PyTorch")
+    why = f"the CPU computes for it, where {library} has no kernel of {other[1]}"
+    if library != "PyTorch":
+        why = f"it cannot run the kernels that {library} has compiled for CUDA, and {library} has none for the CPU"
     return _error(other[1], why, "run this part on a real GPU, or write it with other operators")
 
 

@@ -38,6 +38,7 @@ The modules that only this adapter has are in ``internals``.
 | `backends`, `nccl_checks` | which backend a program gets, and what NCCL's process group refuses |
 | `coalescing`, `nccl_options`, `step_times` | parts of ``torch.distributed`` that gloo or simulated GPUs lack |
 | `custom_operators` | kernels for CUDA that a program registers |
+| `compiled_libraries` | libraries with compiled kernels for CUDA, such as bitsandbytes |
 | `profiling` | PyTorch's profiler |
 | `switch` | switching on and off |
 """

@@ -19,6 +19,7 @@ from devshim_backends._torch.simulation.native_names import (
     tensors,
 )
 from devshim_backends._torch.simulation.native_names.internals import (
+    compiled_libraries,
     compiling,
     constructors,
     custom_operators,
@@ -110,6 +111,7 @@ def _install() -> None:
     operators.install()
     for each in _MODULES:
         each.install(_PATCHES)
+    compiled_libraries.install()
     keep_compiler_out(__package__)
     set_gpu_type("cuda")
 
@@ -124,6 +126,7 @@ def _uninstall() -> None:
     _PATCHES.undo()
     refused.uninstall()
     custom_operators.uninstall()
+    compiled_libraries.uninstall()
     deterministic.uninstall()
     operators.uninstall()
     distributed.uninstall()
