@@ -37,7 +37,7 @@ SPELLINGS = {
     "import bitsandbytes.functional as F\nF.igemm(a, b)": ("bitsandbytes.functional.igemm", 2),
     "import jax.experimental.pallas as pl": ("jax.experimental.pallas", 1),
     "import mxnet as mx\nmx.rtc.CudaModule('')": ("mxnet.rtc.CudaModule", 2),
-    "import paddle\nx = [paddle.inference.Config() for _ in '1']": ("paddle.inference.Config", 2),
+    "import paddle\nx = [paddle.CUDAPinnedPlace() for _ in '1']": ("paddle.CUDAPinnedPlace", 2),
     "try:\n    import py3nvml\nexcept ImportError:\n    pass": ("py3nvml", 2),
 }
 

@@ -83,7 +83,10 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(("paddle.distributed.spawn", "paddle.distributed.launch"), _PROCESSES),
         "paddle.CUDAPinnedPlace": "it is memory that is pinned for CUDA: use paddle.CPUPlace()",
-        "paddle.inference": "it runs saved programs on real GPUs: run them with paddle.jit.load",
+        "paddle.inference.Config.enable_tensorrt_engine": "it compiles for real GPUs only: leave this line out",
+        "paddle.inference.Tensor.share_external_data": (
+            "predictors compute on the host: pass the tensor to predictor.run([x]), or use copy_from_cpu(x.numpy())"
+        ),
         **dict.fromkeys(("paddle.sparse.sparse_coo_tensor", "paddle.sparse.sparse_csr_tensor"), _SPARSE),
         "paddle.utils.cpp_extension.CUDAExtension": "it compiles for real GPUs only: use CppExtension for the CPU",
     }

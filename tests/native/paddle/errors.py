@@ -1,6 +1,7 @@
 """Errors of a program on GPUs: a missing GPU, two GPUs in one operator, too little memory, pinned memory, processes."""
 
 import os
+import tempfile
 
 import paddle
 
@@ -20,7 +21,7 @@ for call in (
     lambda: x.to_sparse_coo(1),
     lambda: host.cuda(),
     lambda: host.to("gpu:0"),
-    lambda: paddle.inference.Config().enable_use_gpu(100, 0),
+    lambda: paddle.nn.LSTM(4, 3).to("gpu:1")(paddle.ones([1, 2, 4]).to("gpu:1")),
     lambda: paddle.CUDAPlace("gpu:1"),
     lambda: paddle.CUDAPlace(),
     lambda: paddle.set_device("foo"),
@@ -36,6 +37,20 @@ try:
     paddle.ones([10_000_000])
 except MemoryError as error:
     print(str(error).splitlines()[0])
+paddle.set_device("cpu")
+with tempfile.TemporaryDirectory() as folder:
+    spec = [paddle.static.InputSpec([None, 600], "float32")]
+    paddle.jit.save(paddle.nn.Linear(600, 600), f"{folder}/large", input_spec=spec)
+    files = sorted(os.path.join(folder, each) for each in os.listdir(folder))
+    config = paddle.inference.Config(*(each for each in files if not each.endswith(".info")))
+    config.enable_use_gpu(100, 1)
+    try:
+        paddle.inference.create_predictor(config)
+    except MemoryError as error:
+        print(str(error).partition(" Cannot")[0])
+paddle.set_device("gpu:1")  # where the layer creates its first states
+print(paddle.nn.LSTM(4, 3)(paddle.ones([1, 2, 4]))[0].place)
+paddle.set_device("gpu:0")
 try:
     x + paddle.ones([3])
 except ValueError as error:

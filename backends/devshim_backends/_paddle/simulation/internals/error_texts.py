@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paddle.base import framework
+
+from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.internals.visibility import NAME
 
 if TYPE_CHECKING:
@@ -49,5 +52,14 @@ def _renamed(text: str) -> str:
 
 
 def move_line(device: Device) -> str | None:
-    """Return Paddle's line that moves a tensor ``x``, or None if programs use devshim's."""
-    return f"x = x.to({str(device)!r})" if _is_native else None
+    """Return Paddle's line that moves a tensor ``x``, or None if programs use devshim's.
+
+    Paddle's layers create tensors, such as the first states of an LSTM, on the current GPU. A program cannot move them,
+    so if the current GPU is another one, the line also chooses that GPU.
+    """
+    if not _is_native:
+        return None
+    line = f"x = x.to({str(device)!r})"
+    place = framework._current_expected_place_()
+    is_other = isinstance(place, core.CustomPlace) and place.get_device_id() != device.index
+    return f"{line}; for tensors that a layer creates: paddle.set_device({str(device)!r})" if is_other else line

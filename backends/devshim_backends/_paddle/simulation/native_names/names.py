@@ -11,8 +11,6 @@ import paddle
 from devshim.devices.device import Device
 from devshim.errors import DeviceNotFoundError, JoinedError, UnsupportedError
 from devshim.registry import missing_devices
-from devshim.transfers.observers import site
-from devshim_backends._paddle.capabilities import NOT_SIMULATED
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.internals import error_texts
 from devshim_backends._paddle.simulation.internals.visibility import NAME
@@ -266,12 +264,3 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
         yield device, "_to_place", _device_place(device._to_place)
     yield from libraries.versions()
     yield core, "is_compiled_with_cuda", for_programs(core.is_compiled_with_cuda, lambda: True)
-    if hasattr(core, "AnalysisConfig"):  # `paddle.inference.Config`
-        yield core.AnalysisConfig, "enable_use_gpu", _refuse_inference
-
-
-def _refuse_inference(config: Any, *args: Any, **kwargs: Any) -> None:
-    """Replace ``enable_use_gpu``, which a build without CUDA ignores: the program would run on the host."""
-    why, _, instead = NOT_SIMULATED["paddle.inference"].partition(": ")
-    msg = f"simulated GPUs do not support paddle.inference, which {site()} calls: {why}"
-    raise UnsupportedError(msg, instead)

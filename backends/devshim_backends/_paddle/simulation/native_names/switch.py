@@ -13,7 +13,7 @@ from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
 from devshim_backends._paddle.simulation.internals import error_texts
 from devshim_backends._paddle.simulation.native_names import distributed, names, runtime, tensors
-from devshim_backends._paddle.simulation.native_names.internals import cuda_only, flags, generators, sparse
+from devshim_backends._paddle.simulation.native_names.internals import cuda_only, flags, generators, predictors, sparse
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -29,7 +29,7 @@ def install(backend: Backend) -> None:
     _default[:] = [process_wide_place()]
     found: dict[Any, Any] = {}
     try:
-        for module in (names, runtime, flags, generators, distributed, sparse):
+        for module in (names, runtime, flags, generators, distributed, sparse, predictors):
             found.update(module.functions())
         _replace_in_modules(found)
         for owner, name, new in (
@@ -39,6 +39,7 @@ def install(backend: Backend) -> None:
             *generators.attributes(),
             *sparse.attributes(),
             *cuda_only.attributes(),
+            *predictors.attributes(),
         ):
             _patches.replace(owner, name, new)
         if backend.simulated:
