@@ -65,9 +65,10 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if args and isinstance(args[0], core.AnalysisConfig):
-            for settings in (_gpus, _buffers):
-                if args[0] in settings:
-                    settings[self] = settings[args[0]]  # type: ignore[index]  # of the same dictionary
+            settings: tuple[MutableMapping[Any, Any], ...] = _gpus, _buffers
+            for each in settings:
+                if args[0] in each:
+                    each[self] = each[args[0]]
 
     return init
 

@@ -106,21 +106,25 @@ class GraphDevices:
                 yield value.op
 
     def _assign_group(self, first: Any, members: Sequence[Any]) -> None:
+        """Set the devices of the new operators of a group; ``first`` represents the group.
+
+        An operator whose device depends on others' keeps its request in the C++ graph, where TensorFlow decides.
+        """
         requested = {op: tf.DeviceSpec.from_string(requested_device(op)) for op in members}
-        chosen = next((self._choose(op, given) for op, given in requested.items() if given.device_type), None)
-        if chosen is None:
-            chosen = self._assigned.get(first)
-        on_host = any(map(runs_on_host_in_graph, members))
+        chosen = {op: self._choose(op, given) for op, given in requested.items() if given.device_type}
+        shared = next(iter(chosen.values()), self._assigned.get(first))
+        if shared is None and any(map(runs_on_host_in_graph, members)):
+            shared = ""
+        follows = len(members) == 1 and self._follows_others(members[0])
         for op, given in requested.items():
-            if given.device_type:
-                device = self._choose(op, given)
-                set_device(op, device)
-            elif chosen is not None or on_host or (len(members) == 1 and self._follows_others(op)):
-                device = chosen if chosen is not None else "" if on_host else None
-                set_device(op, given.to_string())
+            if op in chosen:
+                set_device(op, chosen[op])
+            elif shared is not None or follows:
+                set_device(op, str(given.to_string()))
             else:
-                device = self._default(given)
-                set_device(op, device)
+                chosen[op] = self._default(given)
+                set_device(op, chosen[op])
+            device = chosen.get(op, shared)
             if device is not None:
                 self._assigned[op] = device
                 self._assigned.setdefault(first, device)

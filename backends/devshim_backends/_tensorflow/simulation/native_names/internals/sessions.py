@@ -110,7 +110,7 @@ def _count_gpus(config: Any, is_of_program: bool) -> int:
                 )
                 raise tf.errors.InvalidArgumentError(None, None, text)
         count = len(visible.split(","))
-    return min(count, config.device_count.get("GPU", count))
+    return int(min(count, config.device_count.get("GPU", count)))
 
 
 def describe_gpu(index: int) -> tuple[int, str]:
@@ -135,7 +135,7 @@ def _names(self: Any) -> tuple[str, ...]:
     if found is None:
         found = tuple(each.name for each in _list_raw(self))
         setattr(self, _PLACED, found)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _show(device: Any) -> Any:
