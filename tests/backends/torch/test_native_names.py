@@ -608,9 +608,11 @@ def test_the_drivers_for_linear_algebra_are_those_of_cuda() -> None:
 
 @pytest.mark.usefixtures("cards")
 def test_an_operator_that_only_cuda_has_says_so() -> None:
-    half = torch.tensor([0, 0, 1, 1], dtype=torch.float16, device="cuda:1").tile((64, 16))
-    with pytest.raises(NotImplementedError, match=r"aten::_cslt_compress' on a simulated GPU: the CPU computes for it"):
-        torch._cslt_compress(half)
+    x = torch.ones(2, 4, dtype=torch.float16, device="cuda:1")
+    with pytest.raises(
+        NotImplementedError, match=r"aten::_mixed_dtypes_linear' on a simulated GPU: its weights are in"
+    ):
+        torch._mixed_dtypes_linear(x, x.char(), x[0])
 
 
 class _Log(TorchDispatchMode):

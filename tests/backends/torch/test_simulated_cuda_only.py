@@ -8,7 +8,7 @@ import pytest
 import torch
 import torchgen
 import yaml
-from devshim_backends._torch.simulation.internals.cuda_only import REFUSED, REFUSED_SPARSE_CSR
+from devshim_backends._torch.simulation.internals.cuda_only import REFUSED, REFUSED_SPARSE_CSR, lacking_error
 from simulated_torch import GPU, is_on_gpu, two_gpus_for_module  # noqa: F401 - a fixture
 from torch.nn import functional as F
 
@@ -67,6 +67,12 @@ def test_a_refusal_names_the_operator_the_reason_and_what_to_write_instead():
     rows = torch.eye(3).to_sparse_csr().to(GPU)
     with pytest.raises(NotImplementedError, match=r"(?s)'aten::_spsolve' on a simulated GPU: it needs cuDSS.*Hint"):
         torch.sparse.spsolve(rows, x[0])
+
+
+def test_an_operator_that_is_in_no_table_is_refused_by_its_name():
+    found = lacking_error("Could not run 'aten::new' with arguments from the 'CPU' backend. This could be because")
+    assert str(found).startswith("Could not run 'aten::new' on a simulated GPU: the CPU computes for it, where PyTorch")
+    assert lacking_error("Could not run 'aten::new' with arguments from the 'SparseCPU' backend") is None
 
 
 def test_convolutions_of_cudnn():

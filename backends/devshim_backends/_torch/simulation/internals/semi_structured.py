@@ -1,8 +1,8 @@
 """Semi-structured sparse matrices: at most two of four neighbours in a row are not zero.
 
 CUDA has two libraries for them. CUTLASS stores the values and a matrix of positions, in a format that PyTorch also
-writes in Python. The format of cuSPARSELt is not public: here it has one row for each row of the matrix, with the values
-first and then the position of each value, four in a byte. For 8 and 16 bits it has the same size.
+writes in Python. The format of cuSPARSELt is not public: here it has one row for each row of the matrix, with the
+values first and then the position of each value, four in a byte. For 8 and 16 bits it has the same size.
 """
 
 from __future__ import annotations
