@@ -102,7 +102,10 @@ def batch_norm_backward(
 ) -> tuple[Any, Any, Any]:
     """Implement ``aten::cudnn_batch_norm_backward``, which exists only for training."""
     saved, needed = (mean, variance, saved_mean, saved_factor), [True, True, True]
-    return aten.native_batch_norm_backward.default(grad, x, weight, *saved, True, epsilon, needed)
+    grads: tuple[Any, Any, Any] = aten.native_batch_norm_backward.default(
+        grad, x, weight, *saved, True, epsilon, needed
+    )
+    return grads
 
 
 def sample(x: Any, grid: Any) -> Any:
