@@ -6,9 +6,11 @@ import weakref
 from typing import Any
 
 import torch
+from torch.overrides import has_torch_function_unary
 from torch.utils.dlpack import DLDeviceType
 
 from devshim_backends._torch.simulation.internals.generators import Generator
+from devshim_backends._torch.simulation.internals.overrides import as_method, as_property, with_handlers
 from devshim_backends._torch.simulation.internals.patches import install
 from devshim_backends._torch.simulation.internals.replaced_data import apply, set_data
 from devshim_backends._torch.simulation.internals.state import (
@@ -32,6 +34,7 @@ _real_clone, _real_new = Storage.clone, Storage.__new__
 _real_printed = torch._tensor_str.tensor_totype
 _get_device = torch._C.TensorBase.get_device
 _CPU = torch.device("cpu")
+_NUMBERS = (bool, int, float, complex)
 
 
 def new_tensor(self: Any, data: Any, **kwargs: Any) -> Any:
@@ -60,7 +63,7 @@ def set_item(self: Any, key: Any, value: Any) -> None:
 
     For every other device it makes a tensor on it, reshapes it and expands it.
     """
-    if isinstance(value, (bool, int, float, complex)) and _get_device(self) >= 0:
+    if isinstance(value, _NUMBERS) and not has_torch_function_unary(self) and _get_device(self) >= 0:
         value = torch.scalar_tensor(value, dtype=self.dtype, device=_CPU)
     _real_set_item(self, key, value)
 
@@ -140,12 +143,11 @@ def patch() -> None:
     """Install all patches of this module except the permanent one."""
     install(torch, "Generator", Generator)  # C++ would ask the device to make one
     install(torch.nn.Module, "_apply", apply)
-    install(Tensor, "new_tensor", new_tensor)
-    install(Tensor, "__setitem__", set_item)
-    install(Tensor, "new", legacy_new)
-    install(Tensor, "__dlpack_device__", dlpack_device)
-    install(Tensor, "data", property(_real_get_data, set_data))
-    install(Tensor, "pin_memory", pin_memory)
-    install(Tensor, "is_pinned", is_pinned)
+    for method in (new_tensor, dlpack_device, pin_memory, is_pinned):
+        name = method.__name__ if method is not dlpack_device else "__dlpack_device__"
+        install(Tensor, name, as_method(with_handlers(method, name, Tensor), getattr(Tensor, name)))
+    install(Tensor, "new", as_method(with_handlers(legacy_new, "new", Tensor), Tensor.new))
+    install(Tensor, "__setitem__", as_method(set_item, Tensor.__setitem__))
+    install(Tensor, "data", as_property(_real_get_data, Tensor.data, set_data))
     install(Storage, "clone", clone)
     install(torch._tensor_str, "tensor_totype", convert_for_printing)

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch.jit._builtins import _get_builtin_table
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.overrides import has_torch_function
 from torch.utils._device import _device_constructors
 
+from devshim_backends._torch.simulation.internals.overrides import Override, as_method
 from devshim_backends._torch.simulation.internals.patches import install, install_item
 from devshim_backends._torch.simulation.internals.state import CURRENT, NAME, current
 
@@ -37,7 +38,7 @@ def _fill_in_index(function: Any, moves: bool) -> Callable[..., Any]:
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if CURRENT.index or CURRENT.follow is not None:
+        if (CURRENT.index or CURRENT.follow is not None) and not has_torch_function(args):
             if moves:
                 args = (args[0], *(_with_index(each) for each in args[1:]))
             if "device" in kwargs:
@@ -53,12 +54,10 @@ def patch() -> None:
     operators = _get_builtin_table()  # TorchScript's, by the address of a function: built before any is replaced
     for name in _CONSTRUCTORS:
         real = getattr(torch, name)
-        new = _fill_in_index(real, moves=False)
+        new = Override(_fill_in_index(real, moves=False), real)
         install(torch, name, new)
         if id(real) in operators:
             install_item(operators, id(new), operators[id(real)])
     to = _fill_in_index(torch._C.TensorBase.to, moves=True)
-    install(torch.Tensor, "to", to)
+    install(torch.Tensor, "to", as_method(to, torch._C.TensorBase.to))
     install(torch.Tensor, "_devshim_to", torch._C.TensorBase.to)  # dynamo traces only C methods that the class has
-    # The parameters of lazy modules accept only listed operators, and recognize `to` only by the object itself.
-    install(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, to])

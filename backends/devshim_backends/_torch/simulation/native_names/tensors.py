@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.overrides import has_torch_function_unary
 
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.capabilities import INTERFACE, NOT_SIMULATED
+from devshim_backends._torch.simulation.internals.overrides import as_method, as_property, with_handlers
 from devshim_backends._torch.simulation.internals.state import NAME, index_of
 from devshim_backends._torch.simulation.native_names.internals import tensor_types
 from devshim_backends._torch.simulation.native_names.names import SHOWN, SIMULATED, to_simulated
@@ -33,6 +34,8 @@ def device(self: Any) -> Any:
 
 def is_cuda(self: Any) -> bool:
     """Replace `torch.Tensor.is_cuda`."""
+    if has_torch_function_unary(self):
+        return _is_cuda(self)  # type: ignore[no-any-return]
     return bool(_is_cuda(self)) or _device(self).type == NAME
 
 
@@ -75,7 +78,7 @@ def _wrap_to(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for `torch.Tensor.to`, which in C++ would copy: ``cuda:1`` is not ``sim:1``."""
 
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if compiles_here():
+        if compiles_here() or has_torch_function_unary(self):
             return real(self, *args, **kwargs)
         if args:
             args = (_target(self, args[0]), *args[1:])
@@ -101,7 +104,7 @@ def _numpy(real: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refuse_interface(self: Any) -> Any:
     """Replace ``__cuda_array_interface__``: a library that read it would use an address of the host as a card's."""
-    if not is_cuda(self):
+    if has_torch_function_unary(self) or not is_cuda(self):
         return _interface(self)  # raises PyTorch's error
     why, _, instead = NOT_SIMULATED[INTERFACE].partition(": ")
     raise UnsupportedError(why, instead)
@@ -123,12 +126,15 @@ def install(patches: Patches) -> None:
     real_to = getattr(Tensor, "_devshim_to", Base.to)
     to = _wrap_to(Base.to)
     patches.replace(Tensor, "_devshim_to", real_to)
-    patches.replace(Tensor, "to", to)
-    patches.replace(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, to])
-    patches.replace(Tensor, "device", property(device))
-    patches.replace(Tensor, "is_cuda", property(is_cuda))
-    patches.replace(Tensor, "cuda", cuda)
-    patches.replace(Tensor, "type", type_of)
-    patches.replace(Tensor, "numpy", _numpy(Tensor.numpy))
-    patches.replace(Tensor, "new_tensor", _with_device(Tensor.new_tensor))
-    patches.replace(Tensor, "__cuda_array_interface__", property(_refuse_interface))
+    patches.replace(Tensor, "to", as_method(to, Tensor.to))
+    methods = {
+        "cuda": cuda,
+        "type": type_of,
+        "numpy": _numpy(Tensor.numpy),
+        "new_tensor": _with_device(Tensor.new_tensor),
+    }
+    for name, method in methods.items():
+        patches.replace(Tensor, name, as_method(with_handlers(method, name, Tensor), getattr(Tensor, name)))
+    properties = {"device": device, "is_cuda": is_cuda, "__cuda_array_interface__": _refuse_interface}
+    for name, get in properties.items():
+        patches.replace(Tensor, name, as_property(get, getattr(Tensor, name)))

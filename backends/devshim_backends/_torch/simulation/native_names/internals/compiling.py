@@ -7,7 +7,6 @@ the process when it meets a tensor that is on ``cuda:1``.
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 from typing import Any
 
@@ -15,7 +14,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.native_names.internals.constructors import WRAPPED
 from devshim_backends._torch.simulation.native_names.names import SHOWN, to_simulated
 
 _TEXT = (
@@ -34,22 +32,9 @@ def _compile(real: Any) -> Any:
         if backend == "inductor" and not kw.get("disable"):
             warnings.warn(_TEXT, UserWarning, stacklevel=2)
             backend, mode, options = "eager", None, None
-        compiled = real(model, backend=backend, mode=mode, options=options, **kw)
-        _teach_compiler()
-        return compiled
+        return real(model, backend=backend, mode=mode, options=options, **kw)
 
     return compile
-
-
-def _teach_compiler() -> None:
-    """Let dynamo trace the functions of which `constructors` has wrappers: it knows functions by PyTorch's names."""
-    if "torch._dynamo.trace_rules" in sys.modules:
-        from torch._dynamo.trace_rules import get_torch_obj_rule_map
-        from torch._dynamo.variables import TorchInGraphFunctionVariable
-
-        known = get_torch_obj_rule_map()
-        for function in WRAPPED:
-            known.setdefault(function, TorchInGraphFunctionVariable)
 
 
 def _create_fake(real: Any) -> Any:
@@ -78,7 +63,6 @@ def _fake_device(real: property) -> property:
 
 def install(patches: Patches) -> None:
     """Install the replacements."""
-    _teach_compiler()
     patches.replace(torch, "compile", _compile(torch.compile))
     patches.replace(FakeTensor, "__new__", staticmethod(_create_fake(FakeTensor.__new__)))
     patches.replace(FakeTensor, "device", _fake_device(vars(FakeTensor)["device"]))

@@ -11,14 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import has_torch_function
 from torch.utils._device import DeviceContext, _device_constructors
 
 from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.internals.overrides import Override
+from devshim_backends._torch.simulation.native_names.internals import slots
 from devshim_backends._torch.simulation.native_names.names import to_simulated, with_index
 from devshim_backends._torch.tracing import compiles_here
 
 _NAMES = (
-    *("tensor", "as_tensor", "asarray", "from_dlpack", "sparse_coo_tensor", "sparse_compressed_tensor"),
+    *("tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor"),
     *("sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor", "range"),
     *("_empty_affine_quantized", "_empty_per_channel_affine_quantized"),
 )
@@ -39,50 +42,53 @@ _PINNING = (
 )
 """Functions with ``pin_memory=``: PyTorch's C++ would ask the simulated GPUs for an allocator of pinned memory."""
 
-_FUNCTIONS = torch._C._VariableFunctions
-WRAPPED = tuple(
-    getattr(_FUNCTIONS, name) for name in dict.fromkeys((*_NAMES, *_WITH_OUT, *_PINNING)) if hasattr(_FUNCTIONS, name)
-)
-"""The functions themselves."""
-_TRANSLATED = frozenset(getattr(_FUNCTIONS, name) for name in _NAMES if hasattr(_FUNCTIONS, name))
+_PYTHON = ("from_dlpack",)
+"""Functions that ask C++ for the device before the dispatcher, and are written in Python."""
+
+
+def _create(names: frozenset[str], translates: bool) -> Callable[[Any], Callable[..., Any]]:
+    """Return a function that makes the replacement of a function in C.
+
+    Args:
+        names: The keywords that the replacement reads; a call without them is passed on.
+        translates: True if the function asks for the device in every call, False if only in one with ``out=``.
+    """
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def create(*args: Any, **kwargs: Any) -> Any:
+            if kwargs and not names.isdisjoint(kwargs) and not compiles_here() and not _is_overridden(args, kwargs):
+                if (translates or "out" in kwargs) and kwargs.get("device") is not None:
+                    kwargs["device"] = to_simulated(kwargs["device"])
+                if kwargs.get("pin_memory"):
+                    return _pin(real, args, kwargs)
+            return real(*args, **kwargs)
+
+        return create
+
+    return wrap
+
+
+def _is_overridden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return True if a mode or an argument has a ``__torch_function__``: it gets the arguments of the program."""
+    return has_torch_function((*args, *kwargs.values()))
+
+
+def _pin(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Create a tensor and pin it, as `torch.Tensor.pin_memory` does."""
+    made = real(*args, **{**kwargs, "pin_memory": False})
+    if kwargs.get("out") is not None:
+        msg = "Only dense CPU tensors can be pinned, and out= is a tensor that exists"
+        raise RuntimeError(msg)
+    needs_grad = made.requires_grad
+    return made.detach().pin_memory().requires_grad_(needs_grad) if needs_grad else made.pin_memory()
 
 
 def _translate_device(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper that translates the keyword ``device``."""
+    """Return a wrapper that translates the keyword ``device`` of a function written in Python."""
 
     @functools.wraps(real)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None and not compiles_here():
-            kwargs["device"] = to_simulated(kwargs["device"])
-        return pinned(*args, **kwargs) if kwargs.get("pin_memory") else real(*args, **kwargs)
-
-    pinned = _pin_result(real)
-    return wrapper
-
-
-def _pin_result(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper that pins the result if the call requests that, as `torch.Tensor.pin_memory` does."""
-
-    @functools.wraps(real)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("pin_memory") or compiles_here():
-            return real(*args, **kwargs)
-        made = real(*args, **{**kwargs, "pin_memory": False})
-        if kwargs.get("out") is not None:
-            msg = "Only dense CPU tensors can be pinned, and out= is a tensor that exists"
-            raise RuntimeError(msg)
-        needs_grad = made.requires_grad
-        return made.detach().pin_memory().requires_grad_(needs_grad) if needs_grad else made.pin_memory()
-
-    return wrapper
-
-
-def _translated_with_out(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper that translates the keyword ``device`` of a call with ``out=``."""
-
-    @functools.wraps(real)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if "out" in kwargs and kwargs.get("device") is not None and not compiles_here():
             kwargs["device"] = to_simulated(kwargs["device"])
         return real(*args, **kwargs)
 
@@ -111,17 +117,21 @@ def _create_on_default(self: Any, func: Any, types: Any, args: Any = (), kwargs:
     """Replace the default device's method: ``cuda`` is the card that is current at the call."""
     kwargs = kwargs or {}
     if func in _device_constructors() and kwargs.get("device") is None:
-        translate = to_simulated if func in _TRANSLATED else with_index
-        kwargs["device"] = self.device if compiles_here() else translate(self.device)
+        kwargs["device"] = self.device if compiles_here() else with_index(self.device)
     return func(*args, **kwargs)
 
 
 def install(patches: Patches) -> None:
     """Install the replacements."""
-    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognizes calls
-    for wrap, names in ((_pin_result, _PINNING), (_translate_device, _NAMES), (_translated_with_out, _WITH_OUT)):
-        for name in names:
-            patches.replace(torch, name, wrap(getattr(torch, name)))
+    for name in dict.fromkeys((*_NAMES, *_WITH_OUT, *_PINNING)):
+        keyword = "device" if name in _NAMES else "out"
+        wrap = _create(frozenset((keyword, "pin_memory")), name in _NAMES)
+        real = getattr(torch, name)
+        made = Override(wrap(real), real)
+        patches.replace(torch, name, made)
+        slots.replace_attribute(patches, torch._C._VariableFunctionsClass, name, staticmethod(made))
+    for name in _PYTHON:
+        patches.replace(torch, name, _translate_device(getattr(torch, name)))
     patches.replace(torch.Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper_subclass))
     for name in _NESTED:
         patches.replace(torch.nested, name, _translate_device(getattr(torch.nested, name)))

@@ -14,7 +14,7 @@ from typing import Any
 
 from devshim.simulation.patching import Patches
 
-__all__ = ["INIT", "NEW", "address", "replace"]
+__all__ = ["INIT", "NEW", "address", "replace", "replace_attribute"]
 
 NEW, INIT = "__new__", "__init__"
 _NUMBERS = {NEW: 65, INIT: 60}
@@ -64,6 +64,27 @@ def _word(cls: type, method: str) -> ctypes.c_void_p | None:
     wanted = address(cls, method)
     found = [index for index, value in enumerate(words) if value == wanted]
     return ctypes.c_void_p.from_buffer(words, found[0] * ctypes.sizeof(ctypes.c_void_p)) if len(found) == 1 else None
+
+
+class _Attributes:
+    """The attributes of a class written in C as a dictionary, for `Patches.replace_item`."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+        (self._attributes,) = gc.get_referents(vars(cls))
+
+    def get(self, key: str, absent: object) -> Any:
+        """Return an attribute without calling its ``__get__``."""
+        return self._attributes.get(key, absent)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._attributes[key] = value
+        _forget_lookups(self._cls)
+
+
+def replace_attribute(patches: Patches, cls: type, name: str, new: Any) -> None:
+    """Replace an attribute that a class written in C has."""
+    patches.replace_item(_Attributes(cls), name, new)
 
 
 def replace(patches: Patches, cls: type, method: str, new: Any) -> None:

@@ -1,0 +1,105 @@
+"""Replacements of PyTorch's functions, methods and properties, which a ``__torch_function__`` gets as PyTorch's own.
+
+Libraries have tables whose keys are PyTorch's functions, and PyTorch passes the function that it finds under a name to
+the ``__torch_function__`` of an argument or a mode. A replacement is equal to the function that it replaces. Therefore
+a table that was made before the replacement works, too.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+__all__ = ["Override", "as_method", "as_property", "with_handlers"]
+
+
+class Override(staticmethod):  # type: ignore[type-arg]
+    """A function that replaces another one, and is equal to it.
+
+    The base class calls the function in C.
+
+    Args:
+        function: The function to call.
+        replaced: PyTorch's function, or another replacement of it.
+    """
+
+    def __init__(self, function: Callable[..., Any], replaced: Any) -> None:
+        super().__init__(function)
+        self.replaced = replaced.replaced if isinstance(replaced, Override) else replaced
+        for name in ("__name__", "__qualname__", "__doc__", "__module__", "__self__"):
+            if hasattr(self.replaced, name):
+                setattr(self, name, getattr(self.replaced, name))
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """The type of PyTorch's function, by which ``isinstance`` recognizes a function."""
+        return type(self.replaced)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Override:  # type: ignore[override]
+        """Return the function itself as an attribute of a class, as for every function in C."""
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        """Return True for PyTorch's function and for every replacement of it."""
+        return bool(self.replaced == (other.replaced if isinstance(other, Override) else other))
+
+    def __hash__(self) -> int:
+        """Return the hash of PyTorch's function."""
+        return hash(self.replaced)
+
+    def __repr__(self) -> str:
+        """Return the text of PyTorch's function."""
+        return repr(self.replaced)
+
+    def __copy__(self) -> Override:
+        """Return the same function, as for every function."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Override:
+        """Return the same function, as for every function."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Let ``pickle`` store PyTorch's function, so that the file can be read without devshim."""
+        return copy.copy, (self.replaced,)
+
+
+class _Method(Override):
+    """A method of a class of tensors."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Return the function itself as an attribute of the class, and a bound method as that of a tensor."""
+        return self if instance is None else MethodType(self.__wrapped__, instance)
+
+
+class _Property(property):
+    """A property whose ``__get__``, as an attribute, is equal to that of the property that it replaces."""
+
+
+def as_method(function: Callable[..., Any], replaced: Any) -> Any:
+    """Return a method for a class of tensors; as an attribute of the class it is an `Override`."""
+    return _Method(function, replaced)
+
+
+def as_property(get: Callable[[Any], Any], replaced: Any, set: Callable[[Any, Any], None] | None = None) -> property:
+    """Return a property that replaces one of a class of tensors."""
+    made = _Property(get, set)
+    vars(made)["__get__"] = Override(lambda instance, owner=None: get(instance), replaced.__get__)
+    return made
+
+
+def with_handlers(function: Callable[..., Any], name: str, owner: type) -> Callable[..., Any]:
+    """Return a method that calls the ``__torch_function__`` of a tensor or a mode, as PyTorch's methods do."""
+
+    @functools.wraps(function)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if has_torch_function_unary(self):
+            return handle_torch_function(getattr(owner, name), (self,), self, *args, **kwargs)
+        return function(self, *args, **kwargs)
+
+    return method
