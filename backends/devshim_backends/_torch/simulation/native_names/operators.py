@@ -41,6 +41,15 @@ def _create(op: Any, *args: Any, **kwargs: Any) -> Any:
     return run(PLANS.get(op) or plan_of(op), arguments, {name: to_simulated(each) for name, each in kwargs.items()})
 
 
+_assert_metadata = torch.ops.aten._assert_tensor_metadata.default
+_ON_HOST = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def _assert_tensor_metadata(x: Any, *args: Any, device: Any = None, **kwargs: Any) -> None:
+    """Compare a tensor with what `torch.export` has recorded, where the device is a card."""
+    _assert_metadata.redispatch(_ON_HOST, x, *args, device=to_simulated(device), **kwargs)
+
+
 def install() -> None:
     """Register the kernels."""
     if not _PERMANENT:
@@ -54,6 +63,7 @@ def install() -> None:
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         for name, kernel in _KERNELS.items():
             library.impl(name, kernel, "CUDA")
+    library.impl("_assert_tensor_metadata", _assert_tensor_metadata, "PrivateUse1")
     _WHILE_ON.append(library)
 
 

@@ -19,9 +19,11 @@ from torch.jit._state import _python_cu
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import NAME
+from devshim_backends._torch.simulation.native_names.names import with_index
 
 _READERS = frozenset({"aten::eq", "aten::ne", "aten::format", "aten::percentFormat", "prim::Print"})
 """Operators that compare or print their arguments; a device among them becomes its text."""
+_Device = torch.device
 _LOADERS = ("import_ir_module", "import_ir_module_from_buffer", "_import_ir_module_from_package")
 
 
@@ -211,11 +213,14 @@ def _method(kind: Any, name: str) -> Any:
 
 
 def _load(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for a function of C++ that loads a module; the first argument has its functions."""
+    """Return a replacement for a function of C++ that loads a module; the first argument has its functions.
+
+    C++ refuses the device ``cuda``, for which the argument ``map_location`` may ask: it is the current card.
+    """
 
     @functools.wraps(real)
     def load(functions: Any, *args: Any) -> Any:
-        module = real(functions, *args)
+        module = real(functions, *(with_index(each) if isinstance(each, _Device) else each for each in args))
         for each in functions.get_functions():
             _rewrite(each)
         return module
