@@ -51,3 +51,6 @@ with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.graph_util.import_graph_def(definition, name="")
     refused(lambda: session.run("sum:0"))
 print(str(tf.Variable(1.0).handle).partition("device=")[2].partition(", ")[0])
+with tf.Graph().as_default(), tf.device("/gpu:1"), tf.compat.v1.Session() as session:
+    large = tf.compat.v1.get_variable("large", [1024, 1024])
+    refused(lambda: session.run(large.initializer))

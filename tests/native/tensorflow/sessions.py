@@ -92,6 +92,23 @@ with tf.Graph().as_default(), v1.Session() as session:
     saver = v1.train.import_meta_graph(exported)
     session.run(v1.global_variables_initializer())
     print(session.run("tripled:0"), session.graph.get_operation_by_name("table").device)
+
+
+def used():
+    return [tf.config.experimental.get_memory_info(f"GPU:{index}")["current"] for index in range(2)]
+
+
+with tf.Graph().as_default():
+    with tf.device("/gpu:1"):
+        weights = v1.get_variable("weights", [1000], initializer=v1.ones_initializer())
+    bias = v1.get_variable("bias", [500], use_resource=True)
+    train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_sum(weights) + tf.reduce_sum(bias))
+    before = used()
+    with v1.Session() as session:
+        for each in (weights.initializer, v1.global_variables_initializer(), train):
+            session.run(each)
+            print([after - first for first, after in zip(before, used(), strict=True)])
+    print(used() == before)
 session = v1.InteractiveSession()
 with tf.device("/gpu:1"):
     print((tf.constant(2.0) * 3).eval())

@@ -1,7 +1,7 @@
 """Sessions of ``tf.compat.v1``: they have a logical CPU for each simulated GPU, and show it as the GPU.
 
 `graph_devices` places the operators. TensorFlow's log of placements is written in C++ and would name logical CPUs, so
-it is written here, with TensorFlow's words. Tensors and variables of a session exist in C++ only, and are not counted.
+it is written here, with TensorFlow's words. `session_memory` counts variables.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from devshim.errors import UnsupportedError
 from devshim.simulation.properties import CAPABILITY
 from devshim_backends._tensorflow.simulation.native_names.internals.graph_devices import GraphDevices
 from devshim_backends._tensorflow.simulation.native_names.internals.graph_names import hide_devices
+from devshim_backends._tensorflow.simulation.native_names.internals.session_memory import SessionMemory
 from devshim_backends._tensorflow.simulation.native_names.names import index_of_gpu, is_simulated_gpu, shown_name
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ DEFAULT_MEMORY = 16 * 2**30
 
 _PLACED = "_devshim_devices"
 """The attribute of a graph with its `GraphDevices`, and of a session with the names of its devices."""
+_SOFT = "_devshim_soft"
+"""The attribute of a session that is True if it may take another device than the requested one."""
 _backend: TensorflowSimulation
 _list_raw: Callable[..., list[Any]]
 """TensorFlow's method that lists the devices of a session, with the names of logical CPUs."""
@@ -52,7 +55,9 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
         ("__init__", _wrap_create),
         ("list_devices", _wrap_list),
         ("_extend_graph", _wrap_extend),
+        ("_do_run", _wrap_do_run),
         ("run", _wrap_run),
+        ("close", _wrap_close),
     ):
         patches.replace(owner, name, wrap(getattr(owner, name)))
 
@@ -82,6 +87,7 @@ def _wrap_create(original: Callable[..., None]) -> Callable[..., None]:
         own.log_device_placement = False
         self._devshim_soft = given.allow_soft_placement
         self._devshim_logged = 0 if given.log_device_placement else None
+        self._devshim_memory = SessionMemory() if not target else None
         original(self, target, graph, own)
         if given.log_device_placement:
             _log_mapping(self)
@@ -149,18 +155,46 @@ def _show(device: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------- placement
 def _wrap_extend(original: Callable[..., None]) -> Callable[..., None]:
     def extend(self: Any) -> None:
-        graph, key = self._graph, (_names(self), self._devshim_soft)
-        with graph._lock:
-            known = getattr(graph, _PLACED, None)
-            if known is None or known[0] != key:
-                known = key, GraphDevices(graph, *key)
-                setattr(graph, _PLACED, known)
-            known[1].assign()
+        if not hasattr(self, _SOFT):  # it was created before GPUs were simulated, and has none
+            original(self)
+            return
+        devices = _place(self)
         original(self)
         if self._devshim_logged is not None:
-            _log_placement(self, known[1])
+            _log_placement(self, devices)
 
     return extend
+
+
+def _place(self: Any) -> GraphDevices:
+    """Return the devices of the operators of a session's graph, after those of new ones are set."""
+    graph, key = self._graph, (_names(self), self._devshim_soft)
+    with graph._lock:
+        known = getattr(graph, _PLACED, None)
+        if known is None or known[0] != key:
+            known = key, GraphDevices(graph, *key)
+            setattr(graph, _PLACED, known)
+        known[1].assign()
+    return known[1]
+
+
+def _wrap_do_run(original: Callable[..., Any]) -> Callable[..., Any]:
+    def do_run(self: Any, handle: Any, targets: Any, fetches: Any, *args: Any) -> Any:
+        memory = getattr(self, "_devshim_memory", None)
+        if memory is not None:
+            devices = self._do_call(_place, self)  # which adds to errors where an operator was created
+            memory.count([*targets, *(each.op for each in fetches)], devices)
+        return original(self, handle, targets, fetches, *args)
+
+    return do_run
+
+
+def _wrap_close(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    def close(self: Any) -> None:
+        self._devshim_memory = None
+        original(self)
+
+    return close
 
 
 def _log_mapping(self: Any) -> None:

@@ -1,0 +1,64 @@
+"""The memory of a session's variables on simulated GPUs, which exist in C++ only.
+
+A variable takes memory when a session first runs an operator that assigns its initial value, and keeps it until the
+session is closed. What other operators allocate is not counted, as in a ``tf.function``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from devshim_backends._tensorflow.simulation.native_names.names import index_of_gpu, shown_name
+from devshim_backends._tensorflow.simulation.storage import LOCK, SIMULATED, MemoryBlock, release_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from devshim_backends._tensorflow.simulation.native_names.internals.graph_devices import GraphDevices
+
+__all__ = ["SessionMemory"]
+
+_ASSIGNMENTS = frozenset({"Assign", "AssignVariableOp"})
+_VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp"})
+
+
+class SessionMemory:
+    """The memory of a session's variables; it is freed with this object."""
+
+    def __init__(self) -> None:
+        self._run: set[Any] = set()
+        self._blocks: dict[Any, MemoryBlock] = {}
+
+    def count(self, ops: Iterable[Any], devices: GraphDevices) -> None:
+        """Count the variables to which operators, or those before them, assign a value for the first time.
+
+        Args:
+            ops: The operators that the session runs.
+            devices: The devices of the operators of its graph.
+
+        Raises:
+            OutOfMemoryError: A variable does not fit.
+        """
+        waiting, found = [op for op in ops if op not in self._run], set()
+        while waiting:
+            op = waiting.pop()
+            if op not in found:
+                found.add(op)
+                before = (*(value.op for value in op.inputs), *op.control_inputs)
+                waiting += [each for each in before if each not in self._run]
+        for op in found:
+            if op.type in _ASSIGNMENTS and op.inputs[0].op.type in _VARIABLES:
+                self._add(op.inputs[0].op, devices)
+        self._run |= found
+
+    def _add(self, variable: Any, devices: GraphDevices) -> None:
+        index = index_of_gpu(shown_name(devices.device_of(variable)))
+        elements = tf.TensorShape(variable.get_attr("shape")).num_elements()
+        nbytes = (elements or 0) * tf.as_dtype(variable.get_attr("dtype")).size
+        if index is None or not nbytes or variable in self._blocks:
+            return
+        with LOCK:
+            release_gone()
+            self._blocks[variable] = SIMULATED[index].add_without_address(nbytes)
