@@ -100,7 +100,7 @@ def test_a_process_that_ends_badly_after_the_last_claim_is_a_failure(
     *found, last = runs.results(Setting("numpy", 2, simulated=True, only="tensors.naming"))
     assert [(result.name, result.status) for result in found] == [("tensors.naming", "PASS")]
     assert (last.name, last.status) == ("process", "FAIL")
-    assert "exit code 4" in last.note
+    assert "ended with exit status 4" in last.note
 
 
 @pytest.mark.slow

@@ -105,11 +105,19 @@ def isfinite(xp: Any, x: Any, /) -> Any:
 
 
 def log2(xp: Any, x: Any, /) -> Any:
-    return xp.divide(xp.log(x), math.log(2))
+    return _scaled_log(xp, x, math.log(2))
 
 
 def log10(xp: Any, x: Any, /) -> Any:
-    return xp.divide(xp.log(x), math.log(10))
+    return _scaled_log(xp, x, math.log(10))
+
+
+def _scaled_log(xp: Any, x: Any, divisor: float) -> Any:
+    """Return the logarithm divided by a number; a quotient of complex numbers would be NaN if a part is infinite."""
+    found = xp.log(x)
+    if not xp.dtypes.is_kind(found, "complex floating"):
+        return xp.divide(found, divisor)
+    return xp.add(xp.divide(xp.real(found), divisor), xp.multiply(1j, xp.divide(xp.imag(found), divisor)))
 
 
 def real(xp: Any, x: Any, /) -> Any:

@@ -219,11 +219,16 @@ def meshgrid(xp: Any, *arrays: Any, indexing: str = "xy") -> list[Any]:
 
 
 def tril(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(_band_mask(xp, x, k, "tril"), x, xp.number(False, x))
+    return xp.where(_band_mask(xp, x, k, "tril"), x, _zero(xp, x))
 
 
 def triu(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(xp.logical_not(_band_mask(xp, x, k - 1, "triu")), x, xp.number(False, x))
+    return xp.where(xp.logical_not(_band_mask(xp, x, k - 1, "triu")), x, _zero(xp, x))
+
+
+def _zero(xp: Any, x: Any) -> Any:
+    """Return zero, or False, in the dtype of a tensor."""
+    return xp.scalar(False if xp.dtypes.is_kind(x, "bool") else 0, xp.dtypes.get(x), x)
 
 
 def _band_mask(xp: Any, x: Any, k: int, call: str) -> Any:

@@ -62,7 +62,7 @@ def unique_all(xp: Any, x: Any, /) -> UniqueAll:
     count = prod(xp.shape(x))
     flat = xp.reshape(x, (count,))
     if not count:
-        none = xp.iota(0, x)
+        none = xp.astype(xp.iota(0, x), xp.dtypes.own["int64"])
         return UniqueAll(flat, none, xp.reshape(none, xp.shape(x)), none)
     order = xp.argsort(flat)
     ordered = xp.take(flat, order, axis=0)

@@ -59,7 +59,7 @@ def std(xp: Any, x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdi
 
 def count_nonzero(xp: Any, x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     found = x if xp.dtypes.is_kind(x, "bool") else xp.not_equal(x, 0)
-    return xp.sum(xp.astype(found, xp.dtypes.own[xp.dtypes.default_int]), axis=axis, keepdims=keepdims)
+    return xp.sum(xp.astype(found, xp.dtypes.own["int64"]), axis=axis, keepdims=keepdims)
 
 
 def cumulative_sum(

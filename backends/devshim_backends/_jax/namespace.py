@@ -30,7 +30,8 @@ class JaxNamespace(Backend):
 
     def array_api(self) -> Mapping[str, Any]:
         full = hasattr(jnp, "__array_api_version__")
-        found = native_functions(jnp if full else import_module("jax.experimental.array_api"))
+        found = dict(native_functions(jnp if full else import_module("jax.experimental.array_api")))
+        found |= {name: _ask_both_parts(found[name]) for name in ("all", "any")}
         found["take"] = requiring_axis(found["take"])
         return {
             name: fn
@@ -38,6 +39,16 @@ class JaxNamespace(Backend):
             else _at_full_width(self, fn, follow_tensors(self, name, fn))
             for name, fn in found.items()
         }
+
+
+def _ask_both_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``all`` or ``any``; JAX's reads only the real part of complex numbers (0.10)."""
+
+    @wraps(fn)
+    def ask(x: Any, /, *args: Any, **options: Any) -> Any:
+        return fn(jnp.not_equal(x, 0) if jnp.iscomplexobj(x) else x, *args, **options)
+
+    return ask
 
 
 def _at_full_width(backend: Backend, native: Callable[..., Any], followed: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,6 +32,7 @@ from devshim_backends._paddle.internals.kernels import (
     cast,
     in_wider,
     iota,
+    logarithm,
     name_of,
     power,
     scalar,
@@ -120,7 +121,7 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
             return paddle.where(*(paddle.expand(x, shape) for x in (condition, a, b)))
         return paddle.where(condition, a, b)
 
-    return with_promotion(DT, scalar, cast, lambda a, b: in_wider(choose)(a, b))(x1, x2)
+    return with_promotion(DT, scalar, cast, in_wider(choose, dtypes=WIDE | HALF))(x1, x2)
 
 
 def _broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -197,6 +198,8 @@ def _nonzero(x: Any, /) -> tuple[Any, ...]:
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
     need_choice(side, ("left", "right"), "searchsorted", "side")
     x1, x2 = _same_dtype([x1 if sorter is None else paddle.index_select(x1, sorter), x2])
+    if name_of(x1) in ("int8", "int16", "uint8"):  # it has no kernel for them
+        x1, x2 = cast(x1, "int32"), cast(x2, "int32")
     return paddle.searchsorted(x1, x2, right=side == "right")
 
 
@@ -204,8 +207,8 @@ def _argsort(x: Any, axis: int) -> Any:
     return in_wider(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
 
 
-_FLOATS = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log10", "log1p"]
-_FLOATS += ["log2", "sin", "sinh", "sqrt", "tan", "tanh"]
+_FLOATS = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log1p"]
+_FLOATS += ["sin", "sinh", "sqrt", "tan", "tanh"]
 
 
 def _remainder(x1: Any, x2: Any) -> Any:
@@ -215,7 +218,10 @@ def _remainder(x1: Any, x2: Any) -> Any:
 
 SAME = {
     **{name: in_wider(getattr(paddle, name), same=False) for name in _FLOATS},
-    **{name: getattr(paddle, name) for name in ("conj", "imag", "logical_not")},
+    **{name: getattr(paddle, name) for name in ("imag", "logical_not")},
+    "conj": lambda x, /: paddle.conj(x) if DT.is_kind(x, "complex floating") else paddle.assign(x),
+    "log2": logarithm(paddle.log2, 2),
+    "log10": logarithm(paddle.log10, 10),
     "bitwise_invert": _bitwise(paddle.bitwise_not, paddle.logical_not),
     **{name: in_wider(getattr(paddle, name)) for name in ("abs", "sign")},
     **{name: _on_floats(getattr(paddle, name)) for name in ("ceil", "floor", "round", "trunc")},

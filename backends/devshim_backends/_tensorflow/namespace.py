@@ -87,15 +87,15 @@ PROMOTED = {
 
 
 def _cast(x: Any, dtype: Any) -> Any:
-    if x.dtype.is_complex and not tf.as_dtype(dtype).is_complex:
-        x = tf.math.real(x)  # tf.cast would warn
     if dtype == tf.bool:
         return tf.not_equal(x, tf.zeros((), x.dtype)) if x.dtype != tf.bool else tf.identity(x)
+    if x.dtype.is_complex and not tf.as_dtype(dtype).is_complex:
+        x = tf.math.real(x)  # tf.cast would warn
     return tf.identity(x) if x.dtype == dtype else tf.cast(x, dtype)
 
 
 def _scalar(value: Any, dtype: Any, x: Any) -> Any:
-    return tf.constant(value, dtype)
+    return tf.constant(int(value) if type(value) is bool and dtype != tf.bool else value, dtype)
 
 
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,12 +127,22 @@ def _sign(x: Any, /) -> Any:
     return tf.cast(tf.not_equal(x, 0), x.dtype) if x.dtype.is_unsigned else tf.sign(x)
 
 
+def _round(x: Any, /) -> Any:
+    if x.dtype.is_complex:
+        return tf.complex(tf.round(tf.math.real(x)), tf.round(tf.math.imag(x)))
+    return tf.identity(x) if x.dtype.is_integer else tf.round(x)
+
+
 def _trunc(x: Any, /) -> Any:
     return tf.identity(x) if x.dtype.is_integer else tf.where(tf.less(x, 0), tf.math.ceil(x), tf.floor(x))
 
 
 def _mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-    return tf.reduce_mean(x, reduced_axes(axis, x, "mean"), keepdims)
+    axes = reduced_axes(axis, x, "mean")
+    if x.dtype.is_complex and 0 in x.shape:  # TensorFlow's mean of no complex numbers is 0 (2.21)
+        real, imag = (tf.reduce_mean(part, axes, keepdims) for part in (tf.math.real(x), tf.math.imag(x)))
+        return tf.complex(real, imag)
+    return tf.reduce_mean(x, axes, keepdims)
 
 
 def _extreme(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,7 +255,8 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "max": _extreme("max", tf.reduce_max),
     "min": _extreme("min", tf.reduce_min),
     "_mean": _mean,
-    **{name: _on_floats(fn) for name, fn in {"ceil": tf.math.ceil, "floor": tf.floor, "round": tf.round}.items()},
+    **{name: _on_floats(fn) for name, fn in {"ceil": tf.math.ceil, "floor": tf.floor}.items()},
+    "round": _round,
     "abs": _abs,
     "negative": _negative,
     "sign": _sign,

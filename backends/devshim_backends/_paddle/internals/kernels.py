@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -36,8 +37,23 @@ HALF = {"float16": "float32", "bfloat16": "float32"}
 def cast(x: Any, dtype: Any) -> Any:
     name = DT.name(dtype)
     if DT.is_kind(x, "complex floating") and not DT.isdtype(name, "complex floating"):
+        if name == "bool":
+            return paddle.logical_or(paddle.real(x).astype(name), paddle.imag(x).astype(name))
         x = paddle.real(x)
     return paddle.cast(x, name) if name_of(x) != name else paddle.assign(x)
+
+
+def logarithm(fn: Callable[..., Any], base: int) -> Callable[..., Any]:
+    """Return a function of a logarithm; of complex numbers it divides the parts, because `fn` makes NaN of log(0)."""
+    real = in_wider(fn, same=False)
+
+    def log(x: Any, /) -> Any:
+        if not DT.is_kind(x, "complex floating"):
+            return real(x)
+        found = paddle.log(x)
+        return paddle.complex(paddle.real(found) / math.log(base), paddle.imag(found) / math.log(base))
+
+    return log
 
 
 def scalar(value: Any, dtype: Any, x: Any) -> Any:
