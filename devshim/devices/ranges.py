@@ -104,10 +104,14 @@ _ROUNDED = ("float16", "float32", "bfloat16")
 
 
 def nearest_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Return float32 values as the nearest float32 numbers that bfloat16 can represent, ties to even."""
+    """Return float32 values as the nearest float32 numbers that bfloat16 can represent, ties to even.
+
+    A NaN gets a bit that bfloat16 has, so that it does not become infinite.
+    """
     bits = values.view(np.uint32)
-    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return np.where(np.isfinite(values), rounded & np.uint32(0xFFFF0000), bits).astype(np.uint32).view(np.float32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    quiet = np.where(np.isnan(values), bits | np.uint32(0x400000), bits)
+    return np.where(np.isfinite(values), rounded, quiet).astype(np.uint32).view(np.float32)
 
 
 def largest_draw(low: float, high: float, name: str) -> float:

@@ -19,6 +19,7 @@ import numpy as np
 
 from devshim.devices.ranges import nearest_bfloat16, require_values_fit
 from devshim.errors import messages
+from devshim_backends._mxnet.internals import bfloat16
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import is_deferred, require_recordable, require_symbolic
@@ -89,14 +90,13 @@ class MxnetCreation(MxnetTensors):
         require_recordable(self)
         if dtype is None or not is_bfloat16(dtype):
             return mx.np.array(values, **options)
-        return _to_bfloat16(mx.np.array(nearest_bfloat16(values), **options))
+        return bfloat16.cut(mx.np.array(nearest_bfloat16(values), **options))
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with numpy_shapes():
             if not is_bfloat16(dtype):
                 return x.astype(np.dtype(dtype).name)
-            interface = mx.np if isinstance(x, mx.np.ndarray) else mx.nd
-            return _to_bfloat16(x if self.dtype_name(x) == "bfloat16" else _rounded_to_bfloat16(interface, x))
+            return bfloat16.cast(x)
 
     def round_to(self, x: Tensor, dtype: Any | None) -> Tensor:
         """Return an array in the requested dtype: unchanged, but bfloat16 is rounded from float32 on the device."""
@@ -168,31 +168,6 @@ class MxnetCreation(MxnetTensors):
 
 def is_bfloat16(dtype: Any) -> bool:
     return bool(np.dtype(dtype) == BFLOAT16)
-
-
-def _to_bfloat16(x: Tensor) -> Tensor:
-    """Return an array as bfloat16, without the last 16 bits of each float32: MXNet does not round."""
-    # Only the operators of the older interface know bfloat16; the views on both sides keep the gradient.
-    if isinstance(x, mx.np.ndarray):
-        return mx.nd.cast(x.as_nd_ndarray(), dtype=BFLOAT16).as_np_ndarray()
-    return mx.nd.cast(x, dtype=BFLOAT16)
-
-
-def _rounded_to_bfloat16(interface: Any, x: Tensor) -> Tensor:
-    """Return an array as float32, rounded to the 8 significant bits of bfloat16, ties to even.
-
-    This is Veltkamp's splitting: of the 53 bits of a float64, a product with 2**45 + 1 leaves 8. MXNet has no
-    operations on the bits of floats, as `nearest_bfloat16` uses on NumPy's; the gradient of these is 1. Numbers below
-    2**-126, which have fewer bits in bfloat16, are cut off.
-
-    Args:
-        interface: ``mx.np`` or ``mx.nd``, to which the array belongs.
-        x: An array of any dtype but bfloat16.
-    """
-    wide = x.astype("float64")
-    scaled = wide * (2.0**45 + 1)
-    rounded = scaled - (scaled - wide)
-    return interface.where(interface.abs(wide) < 2.0**128, rounded, wide).astype("float32")
 
 
 def _default_dtype(kind: np.dtype[Any]) -> np.dtype[Any]:

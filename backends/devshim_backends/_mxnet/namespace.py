@@ -276,12 +276,12 @@ class MxnetNamespace(MxnetTensors):
         return {
             name: fn
             if name in ABOUT_DTYPES
-            else follow_tensors(self, name, _with_numpy_shapes(name, fn, self.cast), refusals=REFUSALS)
+            else follow_tensors(self, name, _with_numpy_shapes(name, fn), refusals=REFUSALS)
             for name, fn in complete(DT, NATIVE, MISSING).items()
         }
 
 
-def _with_numpy_shapes(name: str, fn: Callable[..., Any], cast: Callable[..., Any]) -> Callable[..., Any]:
+def _with_numpy_shapes(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs with NumPy's shapes, and takes symbols where it can, and bfloat16."""
 
     @wraps(fn)
@@ -290,8 +290,10 @@ def _with_numpy_shapes(name: str, fn: Callable[..., Any], cast: Callable[..., An
             return symbols.call(name, args, options)
         before = set_numpy_shapes()  # a context would call two more functions
         try:
+            if options.get("dtype") is not None and DT.name(options["dtype"]) == "bfloat16":
+                return bfloat16.cast(compute(*args, **{**options, "dtype": "float32"}))
             if bfloat16.among(args):
-                return bfloat16.call(name, fn, args, options, cast)
+                return bfloat16.call(name, fn, args, options)
             return fn(*args, **options)
         finally:
             if not before:

@@ -9,7 +9,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import DTYPES, feature, numbers, sample
+from devshim.testing.values import DTYPES, feature, numbers, numpy_dtype, sample
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
@@ -58,6 +58,23 @@ class DtypeTests(Kit):
         x = ds.asarray(made[source], dtype="bfloat16", device=device)
         found = ds.to_numpy(ds.asarray(x, dtype="float32"))
         np.testing.assert_array_equal(found, np.array(nearest, np.float32))
+
+    @feature("bfloat16")
+    @pytest.mark.parametrize("source", ["list", "numpy", "tensor"])
+    @pytest.mark.parametrize("shape", [(10,), (1, 2, 1, 1, 5, 1, 1)], ids=str)
+    def test_special_numbers_become_bfloat16(self, source: str, shape: tuple[int, ...], device: Device) -> None:
+        """Subnormal numbers are rounded, large ones become infinite, and NaNs stay NaNs, with any number of axes."""
+        values = [1e-39, -3e-39, 1.17e-38, 1e-45, -0.0, 3.39e38, 3.4e38, -np.inf, np.nan, 1.01]
+        array = np.array(values, np.float32)
+        expected = array.astype(numpy_dtype("bfloat16")).reshape(shape)
+        array.view(np.uint32)[8] = 0x7F800001  # a NaN whose upper half is that of the infinity
+        array = array.reshape(shape)
+        made = {"list": array.tolist(), "numpy": array, "tensor": ds.from_numpy(array, device)}
+        with np.errstate(invalid="ignore"):  # NumPy warns about such a NaN
+            x = ds.asarray(made[source], dtype="bfloat16", device=device)
+        found = ds.to_numpy(x)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
 
     @feature("numpy")
     @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=feature("float16")), "float32", "int32", "uint8"])

@@ -123,6 +123,13 @@ class PortableDrawTests(Kit):
         assert not (narrow.view("uint32") & 0xFFFF).any()
         assert call == "normal" or narrow.max() < 1
 
+    @feature("random", "bfloat16")
+    def test_portable_bfloat16_may_be_subnormal(self, device: Device) -> None:
+        """Draws below the smallest normal number are rounded from NumPy's, and are not zeros."""
+        x = ds.random.Generator(5, device, portable=True).normal(0, 1e-39, 5, dtype="bfloat16")
+        expected = [-1.3775e-39, -9.1835e-40, -6.4285e-40, 2.7551e-40, -3.6734e-40]
+        np.testing.assert_allclose(ds.to_numpy(x).astype("float64"), expected, rtol=1e-3)
+
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
     def test_a_portable_seed_governs_the_functions(self, call: str, device: Device) -> None:

@@ -12,8 +12,8 @@ import mxnet as mx
 import numpy as np
 
 from devshim_backends._array_api.dtypes import KINDS, Dtypes
-from devshim_backends._mxnet.internals import whole_numbers
-from devshim_backends._mxnet.internals.native import CODES, IS_2, NAMES, device_code, dtype_code
+from devshim_backends._mxnet.internals import bfloat16, whole_numbers
+from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, IS_2, NAMES, device_code, dtype_code
 from devshim_backends._mxnet.internals.whole_numbers import tensor_if_large
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def name_of(x: Any) -> str:
 
 
 DT = Dtypes(
-    {name: np.dtype(name) for name in CODES if name != "bfloat16"}, name_of, lambda cls: issubclass(cls, mx.nd.NDArray)
+    {name: BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in CODES},
+    name_of,
+    lambda cls: issubclass(cls, mx.nd.NDArray),
 )
 
 
@@ -38,7 +40,7 @@ def cast(x: Any, dtype: Any) -> Any:
     name = DT.name(dtype)
     if name == "bool" and name_of(x) != "bool":
         return mx.np.not_equal(x, 0)
-    return x.astype(name)
+    return bfloat16.cast(x) if name == "bfloat16" else x.astype(name)
 
 
 def scalar(value: Any, dtype: Any, x: Any) -> Any:
