@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
@@ -25,7 +25,7 @@ from devshim_backends._array_api.manipulation import (
 )
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import extensions
-from devshim_backends._mxnet.internals import bfloat16, elementwise, sorting, symbols, whole_numbers
+from devshim_backends._mxnet.internals import bfloat16, elementwise, shapes, slices, sorting, symbols, whole_numbers
 from devshim_backends._mxnet.internals.elementwise import (
     DT,
     RARE,
@@ -53,7 +53,7 @@ def _reduction(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _extreme(call: str) -> Callable[..., Any]:
-    fn = np_function(call)
+    fn = shapes.reduced(np_function(call))
 
     def extreme(x: Any, axis: Any, keepdims: bool) -> Any:
         need_elements(x.shape, axis, call)
@@ -82,7 +82,7 @@ def _question(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
         x = mx.np.not_equal(x.astype("int32") if name_of(x) == "bool" else x, 0)
         if not axes:
             return x
-        return mx.np.equal(fn(x.astype("int32"), axis=axes, keepdims=keepdims), 1)
+        return mx.np.equal(fn(x.astype("float32"), axis=axes, keepdims=keepdims), 1)
 
     return reduction
 
@@ -91,7 +91,7 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
     if 0 in x.shape:  # 1.9 returns 0
         return mx.np.full(np.empty(x.shape, bool).any(axis, keepdims=keepdims).shape, float("nan"), dtype=x.dtype)
     dtype = x.dtype if DT.is_kind(x, "real floating") else None  # MXNet 2.0 makes float32 of float64 without it
-    return mx.np.mean(x, axis=axis, dtype=dtype, keepdims=keepdims)
+    return shapes.reduced(partial(mx.np.mean, dtype=dtype))(x, axis, keepdims)
 
 
 def _prod(x: Any, axis: Any, keepdims: bool) -> Any:
@@ -99,15 +99,14 @@ def _prod(x: Any, axis: Any, keepdims: bool) -> Any:
         return mx.np.ones(np.empty(x.shape, bool).all(axis, keepdims=keepdims).shape, dtype=x.dtype)
     if DT.isdtype(name_of(x), "integral"):
         return whole_numbers.product(x, axis, keepdims)
-    return mx.np.prod(x.astype("float64"), axis=axis, keepdims=keepdims).astype(x.dtype)
+    return shapes.reduced(mx.np.prod)(x.astype("float64"), axis, keepdims).astype(x.dtype)
 
 
-def _all(x: Any, axis: Any, keepdims: bool) -> Any:
-    return _prod(x.astype("float32"), axis, keepdims)
+_sum = shapes.reduced(mx.np.sum)
 
 
 def _any(x: Any, axis: Any, keepdims: bool) -> Any:
-    return mx.np.greater(mx.np.sum(x.astype("float32"), axis=axis, keepdims=keepdims), 0).astype("int32")
+    return mx.np.greater(_sum(x, axis=axis, keepdims=keepdims), 0).astype("int32")
 
 
 def _place_of(call: str, x: Any, axis: int) -> Any:
@@ -140,7 +139,7 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
     via = RARE.get(name, name)
     xs = [x.astype(via) if hasattr(x, "dtype") else scalar(x, via, condition) for x in (x1, x2)]
     shape = np.broadcast_shapes(condition.shape, *(x.shape for x in xs))
-    found = mx.np.where(*(mx.np.broadcast_to(x, shape) for x in (condition.astype("int32"), *xs)))
+    found = shapes.where(*(shapes.broadcast(x, shape) for x in (condition.astype("int32"), *xs)))
     return cast(found, name) if via != name else found
 
 
@@ -155,17 +154,17 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
     xs = _same_dtype(need_tensors(arrays, "concat"))
     if axis is None:
         xs, axis = [x.reshape((-1,)) for x in xs], 0
-    return with_kernel_dtype(mx.np.concatenate)(xs, axis_of(axis, len(xs[0].shape), "concat"))
+    return with_kernel_dtype(shapes.join)(xs, axis_of(axis, len(xs[0].shape), "concat"))
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
     xs = _same_dtype(need_tensors(arrays, "stack"))
-    return with_kernel_dtype(mx.np.stack)(xs, axis_of(axis, len(xs[0].shape) + 1, "stack"))
+    return with_kernel_dtype(shapes.stack)(xs, axis_of(axis, len(xs[0].shape) + 1, "stack"))
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
     order = axes_of(tuple(axes), len(x.shape), "permute_dims")
-    return with_kernel_dtype(mx.np.transpose)(x, order) if order else x
+    return with_kernel_dtype(shapes.transpose)(x, order) if order else x
 
 
 def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
@@ -204,21 +203,19 @@ def _nonzero(x: Any, /) -> tuple[Any, ...]:
     if not len(x.shape):
         msg = "nonzero was given a tensor without dimensions"
         raise ArgumentError(msg, "reshape it first: xp.reshape(x, (1,))")
-    return tuple(mx.np.nonzero(x.astype("int32") if name_of(x) == "bool" else x))
+    name = name_of(x)
+    return tuple(shapes.places(x.astype(RARE[name]) if name in RARE else x))
 
 
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
     need_choice(side, ("left", "right"), "searchsorted", "side")
     x1, x2 = _same_dtype([x1 if sorter is None else _take(x1, sorter), x2])
     below = elementwise.FUNCTIONS["less" if side == "left" else "less_equal"]
-    return below(x1, mx.np.expand_dims(x2, -1)).astype("int64").sum(-1)
+    return _sum(below(x1, mx.np.expand_dims(x2, -1)).astype("int64"), -1)
 
 
 def _flip(x: Any, /, *, axis: Any = None) -> Any:
-    turned = axes_of(axis, len(x.shape), "flip")
-    return with_kernel_dtype(
-        lambda t: t[tuple(slice(None, None, -1 if i in turned else None) for i in range(len(t.shape)))]
-    )(x)
+    return with_kernel_dtype(shapes.flip)(x, axes_of(axis, len(x.shape), "flip"))
 
 
 def _cumprod(x: Any, axis: int) -> Any:
@@ -226,7 +223,7 @@ def _cumprod(x: Any, axis: int) -> Any:
     parts = [x[(*before, i)] for i in range(x.shape[axis])]
     for i in range(1, len(parts)):
         parts[i] = mx.np.multiply(parts[i - 1], parts[i])
-    return mx.np.stack(parts, axis) if parts else x
+    return shapes.stack(parts, axis) if parts else x
 
 
 NATIVE: dict[str, Callable[..., Any]] = {
@@ -235,16 +232,16 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **{name: _index_of(name) for name in ("argmax", "argmin")},
     **elementwise.FUNCTIONS,
     **extensions.FUNCTIONS,
-    "sum": _accumulation("sum", mx.np.sum),
+    "sum": _accumulation("sum", _sum),
     "prod": _accumulation("prod", _prod),
-    "all": _question("all", _all),
+    "all": _question("all", _prod),
     "any": _question("any", _any),
     "where": _where,
     "concat": _concat,
     "stack": _stack,
     "permute_dims": _permute_dims,
     "reshape": _reshape,
-    "broadcast_to": lambda x, /, shape: with_kernel_dtype(mx.np.broadcast_to)(x, shape),
+    "broadcast_to": lambda x, /, shape: with_kernel_dtype(shapes.broadcast)(x, tuple(shape)),
     "flip": _flip,
     "take": _take,
     "matmul": _matmul,
@@ -258,7 +255,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "_argsort": sorting.argsort,
     "_sort": sorting.sort,
     "_cumsum": with_kernel_dtype(lambda x, axis: mx.np.cumsum(x, axis=axis)),
-    "_cumprod": with_kernel_dtype(_cumprod),
+    "_cumprod": with_kernel_dtype(shapes.along_axis(_cumprod)),
 }
 """The functions of the standard that MXNet has, with the signatures of the standard."""
 
@@ -283,6 +280,7 @@ class MxnetNamespace(MxnetTensors):
 
 def _with_numpy_shapes(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs with NumPy's shapes, and takes symbols where it can, and bfloat16."""
+    fn = slices.sliced(name, fn) if name in slices.AXES else fn
 
     @wraps(fn)
     def compute(*args: Any, **options: Any) -> Any:

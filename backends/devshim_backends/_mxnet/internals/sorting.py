@@ -10,15 +10,23 @@ from typing import Any
 
 import mxnet as mx
 
+from devshim_backends._mxnet.internals import shapes
 from devshim_backends._mxnet.internals.elementwise import COMPARISONS, DT, WIDE, fill, iota, name_of, wide
 
 __all__ = ["argsort", "sort"]
 
+_sum = shapes.reduced(mx.np.sum)
+
 
 def argsort(x: Any, axis: int) -> Any:
-    """Return the stable ascending order of the elements along an axis: their ranks are computed, and inverted."""
+    """Return the stable ascending order of the elements along an axis."""
+    return shapes.along_rows(_order)(x.astype("int64" if name_of(x) in WIDE else "float64"), axis)
+
+
+def _order(x: Any, axis: int) -> Any:
+    """Return the order of int64 or float64: the ranks of the elements are computed, and inverted."""
     is_wide = name_of(x) in WIDE
-    x = x.astype("int64" if is_wide else "float64").swapaxes(axis, -1)
+    x = x.swapaxes(axis, -1)
     count = x.shape[-1]
     places = iota(count, x)
     late = mx.np.broadcast_to(places, x.shape)
@@ -29,8 +37,8 @@ def argsort(x: Any, axis: int) -> Any:
     before = COMPARISONS["less"](mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
     ties = COMPARISONS["equal"](mx.np.expand_dims(x, -2), mx.np.expand_dims(x, -1)).astype("int64")
     earlier = mx.np.less(mx.np.expand_dims(late, -2), mx.np.expand_dims(late, -1)).astype("int64")
-    ranks = mx.np.sum(before + ties * earlier, axis=-1)
-    found = mx.np.sum(
+    ranks = _sum(before + ties * earlier, axis=-1)
+    found = _sum(
         mx.np.equal(mx.np.expand_dims(ranks, -2), places.reshape((count, 1))).astype("int64") * places, axis=-1
     )
     return found.swapaxes(axis, -1)
@@ -40,10 +48,14 @@ def sort(x: Any, axis: int) -> Any:
     """Return the elements along an axis in ascending order."""
     name = name_of(x)
     if not DT.is_kind(name, "real floating"):
-        return wide(x, lambda t: mx.np.sort(t, axis=axis))
+        return wide(x, lambda t: shapes.along_rows(mx.np.sort)(t, axis))
     if name == "float16":  # it has no kernel
         return sort(x.astype("float32"), axis).astype(name)
+    return shapes.along_rows(_sort_floats)(x, axis)
+
+
+def _sort_floats(x: Any, axis: int) -> Any:
     missing = mx.np.isnan(x)
     found = mx.np.sort(fill(missing, float("inf"), x), axis=axis)
-    last = mx.np.sort(missing.astype(name), axis=axis)  # as many as there are NaNs
+    last = mx.np.sort(missing.astype(name_of(x)), axis=axis)  # as many as there are NaNs
     return fill(last, float("nan"), found)
