@@ -1,11 +1,11 @@
 """The devices of the operators of a graph that a session of ``tf.compat.v1`` runs.
 
 A graph that a program makes for sessions has the program's names: its operators show ``/device:GPU:1``, or no device.
-TensorFlow's C++ code places an operator when a session first sees it. Before that, `assign` sets the logical CPUs in
+TensorFlow's C++ code places an operator when a session first sees it. Before that, `place_new` sets the logical CPUs in
 the C++ graph; `graph_names.requested_device` still returns the program's name.
 
 TensorFlow would place operators without a device on ``CPU:0``. A machine with GPUs takes ``GPU:0`` for them, so
-`assign` follows the rules of TensorFlow's placer:
+`place_new` follows the rules of TensorFlow's placer:
 
 * Operators that share a resource or a reference, and those with the attribute ``_class``, are on one device.
 * Operators without a kernel for GPUs are on the host (`host_operators`).
@@ -50,7 +50,7 @@ class GraphDevices:
         self._groups: dict[Any, Any] = {}
         self._assigned: dict[Any, str] = {}
 
-    def assign(self) -> None:
+    def place_new(self) -> None:
         """Set the devices of the operators that were created since the last call.
 
         Raises:

@@ -174,7 +174,7 @@ def _place(self: Any) -> GraphDevices:
         if known is None or known[0] != key:
             known = key, GraphDevices(graph, *key)
             setattr(graph, _PLACED, known)
-        known[1].assign()
+        known[1].place_new()
     return known[1]
 
 
