@@ -92,10 +92,12 @@ def _wrap_to(real: Callable[..., Any]) -> Callable[..., Any]:
 def _numpy(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for `torch.Tensor.numpy`, whose error names the card."""
 
-    def numpy(self: Any, *, force: bool = False) -> Any:
+    def numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return real(self, force=force)
+            return real(self, *args, **kwargs)
         except TypeError as error:
+            if has_torch_function_unary(self):
+                raise
             text = str(error)
         raise TypeError(text.replace(f"{NAME}:", "cuda:"))
 
@@ -127,10 +129,10 @@ def install(patches: Patches) -> None:
     to = _wrap_to(Base.to)
     patches.replace(Tensor, "_devshim_to", real_to)
     patches.replace(Tensor, "to", as_method(to, Tensor.to))
+    patches.replace(Tensor, "numpy", as_method(_numpy(Tensor.numpy), Tensor.numpy))
     methods = {
         "cuda": cuda,
         "type": type_of,
-        "numpy": _numpy(Tensor.numpy),
         "new_tensor": _with_device(Tensor.new_tensor),
     }
     for name, method in methods.items():
