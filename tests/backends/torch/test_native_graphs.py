@@ -84,7 +84,7 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout()])
 
-    @torch.jit.export
+    @torch.jit.export  # type: ignore[untyped-decorator]
     def where(self, x: torch.Tensor) -> str:
         """Return the text of a device."""
         return str(x.device)

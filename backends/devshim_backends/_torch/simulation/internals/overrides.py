@@ -28,6 +28,8 @@ class Override(staticmethod):  # type: ignore[type-arg]
         replaced: PyTorch's function, or another replacement of it.
     """
 
+    replaced: Any
+
     def __init__(self, function: Callable[..., Any], replaced: Any) -> None:
         super().__init__(function)
         self.replaced = replaced.replaced if isinstance(replaced, Override) else replaced
@@ -35,12 +37,12 @@ class Override(staticmethod):  # type: ignore[type-arg]
             if hasattr(self.replaced, name):
                 setattr(self, name, getattr(self.replaced, name))
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         """The type of PyTorch's function, by which ``isinstance`` recognizes a function."""
         return type(self.replaced)
 
-    def __get__(self, instance: object, owner: type | None = None) -> Override:  # type: ignore[override]
+    def __get__(self, instance: object, owner: type | None = None) -> Override:
         """Return the function itself as an attribute of a class, as for every function in C."""
         return self
 

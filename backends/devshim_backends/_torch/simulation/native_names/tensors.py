@@ -130,7 +130,7 @@ def install(patches: Patches) -> None:
     patches.replace(Tensor, "_devshim_to", real_to)
     patches.replace(Tensor, "to", as_method(to, Tensor.to))
     patches.replace(Tensor, "numpy", as_method(_numpy(Tensor.numpy), Tensor.numpy))
-    methods = {
+    methods: dict[str, Callable[..., Any]] = {
         "cuda": cuda,
         "type": type_of,
         "new_tensor": _with_device(Tensor.new_tensor),

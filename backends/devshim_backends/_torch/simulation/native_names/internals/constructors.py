@@ -70,7 +70,7 @@ def _create(names: frozenset[str], translates: bool) -> Callable[[Any], Callable
 
 def _is_overridden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return True if a mode or an argument has a ``__torch_function__``: it gets the arguments of the program."""
-    return has_torch_function((*args, *kwargs.values()))
+    return bool(has_torch_function((*args, *kwargs.values())))
 
 
 def _pin(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
