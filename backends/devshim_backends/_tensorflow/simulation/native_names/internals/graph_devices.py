@@ -75,18 +75,18 @@ class GraphDevices:
         """Yield each operator from a position on, and the full name of its device as the program sees it."""
         here = self._devices[0].replace(device_type=None, device_index=None)
         for op in self._graph.get_operations()[start:]:
-            found = tf.DeviceSpec.from_string(self.device_of(op) or "/device:CPU:0")
+            found = tf.DeviceSpec.from_string(self.named_device(op) or "/device:CPU:0")
             yield op, shown_name(here.make_merged_spec(found).to_string())
 
-    def device_of(self, op: Any) -> str:
+    def named_device(self, op: Any) -> str:
         """Return TensorFlow's name of an operator's device; "" for the host."""
         found = self._assigned.get(op)
         if found is not None:
             return found
         if op.type in _OF_INPUT and op.inputs:
-            return self.device_of(op.inputs[0].op)
+            return self.named_device(op.inputs[0].op)
         readers = [reader for result in op.outputs for reader in result.consumers()]
-        return self.device_of(readers[0]) if readers else ""
+        return self.named_device(readers[0]) if readers else ""
 
     # ---------------------------------------------------------------------- groups
     def _first(self, op: Any) -> Any:

@@ -31,7 +31,7 @@ class SessionMemory:
         self._run: set[Any] = set()
         self._blocks: dict[Any, MemoryBlock] = {}
 
-    def count(self, ops: Iterable[Any], devices: GraphDevices) -> None:
+    def add(self, ops: Iterable[Any], devices: GraphDevices) -> None:
         """Count the variables to which operators, or those before them, assign a value for the first time.
 
         Args:
@@ -54,7 +54,7 @@ class SessionMemory:
         self._run |= found
 
     def _add(self, variable: Any, devices: GraphDevices) -> None:
-        index = index_of_gpu(shown_name(devices.device_of(variable)))
+        index = index_of_gpu(shown_name(devices.named_device(variable)))
         elements = tf.TensorShape(variable.get_attr("shape")).num_elements()
         nbytes = (elements or 0) * tf.as_dtype(variable.get_attr("dtype")).size
         if index is None or not nbytes or variable in self._blocks:

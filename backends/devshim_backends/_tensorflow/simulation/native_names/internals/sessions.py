@@ -183,7 +183,7 @@ def _wrap_do_run(original: Callable[..., Any]) -> Callable[..., Any]:
         memory = getattr(self, "_devshim_memory", None)
         if memory is not None:
             devices = self._do_call(_place, self)  # which adds to errors where an operator was created
-            memory.count([*targets, *(each.op for each in fetches)], devices)
+            memory.add([*targets, *(each.op for each in fetches)], devices)
         return original(self, handle, targets, fetches, *args)
 
     return do_run
