@@ -94,16 +94,15 @@ class Inputs:
 
     def _serve(self, owner: Backend, position: int, cell: Cell) -> None:
         """Use the backend of the first leaf for all; refuse other backends, and those that cannot differentiate."""
-        if "value_and_grad" in owner.gaps:
-            raise capabilities.unsupported_error(owner, "value_and_grad")
-        if self._backend is None:
-            self._backend = owner
-        elif self._backend is not owner:
+        if self._backend is not None and self._backend is not owner:
             titles = (
                 f"{self._backend.title}, and found one of {owner.title} {gradient_errors.describe_leaf(position, cell)}"
             )
             msg = f"ds.value_and_grad differentiates tensors of one framework, here {titles}"
             raise ArgumentError(msg, f"ds.convert(x, {self._backend.name!r}) converts a tensor")
+        if "value_and_grad" in owner.gaps:
+            raise capabilities.unsupported_error(owner, "value_and_grad")
+        self._backend = owner
 
     def _add_model(self, owner: Backend, model: Any) -> None:
         known = {id(each.owner) for each in self.parameters}

@@ -50,9 +50,9 @@ def differentiate(
         xs: The result of `collect`.
     """
     backend = registry.TENSORS[type(xs[0])]
-    if not engine.are_on_host(backend, xs) or backend.tracing():
-        return None
     if any(registry.TENSORS[kind] is not backend for kind in set(map(type, xs))):
+        return None
+    if not engine.are_on_host(backend, xs) or backend.tracing():
         return None
     if not backend.are_floating(xs) or "value_and_grad" in backend.gaps:
         return None

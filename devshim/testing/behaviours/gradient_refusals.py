@@ -39,6 +39,13 @@ class GradientRefusalTests(Kit):
             ds.value_and_grad(x)
 
     @feature("value_and_grad")
+    def test_an_array_of_numpy_among_tensors_is_refused_by_its_path(self) -> None:
+        """A second call says the same as the first, which has made NumPy known."""
+        for _ in range(2):
+            with pytest.raises(ds.ArgumentError, match=r"found one of NumPy at \['n'\] in argument 0"):
+                ds.value_and_grad(lambda t: t["x"][0, 0])({"x": self.tensor(), "n": np.ones(3, np.float32)})
+
+    @feature("value_and_grad")
     def test_other_results_than_a_scalar_are_refused(self) -> None:
         """The function must return a scalar tensor of a floating dtype."""
         x = self.tensor()
