@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from devshim._compiler_marks import constant_under_compile
 from devshim.errors import TracingError, messages
-from devshim.registry import registry
+from devshim.registry import compiler_start, registry
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def _is_any_reading() -> bool:
 
 
 registry.on_load(_add_compiler)
+compiler_start.watch_compilers()
 
 
 def compiler() -> Backend | None:
