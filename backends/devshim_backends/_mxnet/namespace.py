@@ -25,7 +25,7 @@ from devshim_backends._array_api.manipulation import (
 )
 from devshim_backends._array_api.table import complete
 from devshim_backends._mxnet import extensions
-from devshim_backends._mxnet.internals import bfloat16, elementwise, shapes, slices, sorting, symbols, whole_numbers
+from devshim_backends._mxnet.internals import bfloat16, elementwise, many_axes, slices, sorting, symbols, whole_numbers
 from devshim_backends._mxnet.internals.elementwise import (
     DT,
     RARE,
@@ -53,7 +53,7 @@ def _reduction(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _extreme(call: str) -> Callable[..., Any]:
-    fn = shapes.reduced(np_function(call))
+    fn = many_axes.reduced(np_function(call))
 
     def extreme(x: Any, axis: Any, keepdims: bool) -> Any:
         need_elements(x.shape, axis, call)
@@ -91,7 +91,7 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
     if 0 in x.shape:  # 1.9 returns 0
         return mx.np.full(np.empty(x.shape, bool).any(axis, keepdims=keepdims).shape, float("nan"), dtype=x.dtype)
     dtype = x.dtype if DT.is_kind(x, "real floating") else None  # MXNet 2.0 makes float32 of float64 without it
-    return shapes.reduced(partial(mx.np.mean, dtype=dtype))(x, axis, keepdims)
+    return many_axes.reduced(partial(mx.np.mean, dtype=dtype))(x, axis, keepdims)
 
 
 def _prod(x: Any, axis: Any, keepdims: bool) -> Any:
@@ -99,10 +99,10 @@ def _prod(x: Any, axis: Any, keepdims: bool) -> Any:
         return mx.np.ones(np.empty(x.shape, bool).all(axis, keepdims=keepdims).shape, dtype=x.dtype)
     if DT.isdtype(name_of(x), "integral"):
         return whole_numbers.product(x, axis, keepdims)
-    return shapes.reduced(mx.np.prod)(x.astype("float64"), axis, keepdims).astype(x.dtype)
+    return many_axes.reduced(mx.np.prod)(x.astype("float64"), axis, keepdims).astype(x.dtype)
 
 
-_sum = shapes.reduced(mx.np.sum)
+_sum = many_axes.reduced(mx.np.sum)
 
 
 def _any(x: Any, axis: Any, keepdims: bool) -> Any:
@@ -139,7 +139,7 @@ def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
     via = RARE.get(name, name)
     xs = [x.astype(via) if hasattr(x, "dtype") else scalar(x, via, condition) for x in (x1, x2)]
     shape = np.broadcast_shapes(condition.shape, *(x.shape for x in xs))
-    found = shapes.where(*(shapes.broadcast(x, shape) for x in (condition.astype("int32"), *xs)))
+    found = many_axes.where(*(many_axes.broadcast(x, shape) for x in (condition.astype("int32"), *xs)))
     return cast(found, name) if via != name else found
 
 
@@ -154,17 +154,17 @@ def _concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
     xs = _same_dtype(need_tensors(arrays, "concat"))
     if axis is None:
         xs, axis = [x.reshape((-1,)) for x in xs], 0
-    return with_kernel_dtype(shapes.join)(xs, axis_of(axis, len(xs[0].shape), "concat"))
+    return with_kernel_dtype(many_axes.join)(xs, axis_of(axis, len(xs[0].shape), "concat"))
 
 
 def _stack(arrays: Any, /, *, axis: int = 0) -> Any:
     xs = _same_dtype(need_tensors(arrays, "stack"))
-    return with_kernel_dtype(shapes.stack)(xs, axis_of(axis, len(xs[0].shape) + 1, "stack"))
+    return with_kernel_dtype(many_axes.stack)(xs, axis_of(axis, len(xs[0].shape) + 1, "stack"))
 
 
 def _permute_dims(x: Any, /, axes: tuple[int, ...]) -> Any:
     order = axes_of(tuple(axes), len(x.shape), "permute_dims")
-    return with_kernel_dtype(shapes.transpose)(x, order) if order else x
+    return with_kernel_dtype(many_axes.transpose)(x, order) if order else x
 
 
 def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
@@ -204,7 +204,7 @@ def _nonzero(x: Any, /) -> tuple[Any, ...]:
         msg = "nonzero was given a tensor without dimensions"
         raise ArgumentError(msg, "reshape it first: xp.reshape(x, (1,))")
     name = name_of(x)
-    return tuple(shapes.places(x.astype(RARE[name]) if name in RARE else x))
+    return tuple(many_axes.places(x.astype(RARE[name]) if name in RARE else x))
 
 
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
@@ -215,7 +215,7 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
 
 
 def _flip(x: Any, /, *, axis: Any = None) -> Any:
-    return with_kernel_dtype(shapes.flip)(x, axes_of(axis, len(x.shape), "flip"))
+    return with_kernel_dtype(many_axes.flip)(x, axes_of(axis, len(x.shape), "flip"))
 
 
 def _cumprod(x: Any, axis: int) -> Any:
@@ -223,7 +223,7 @@ def _cumprod(x: Any, axis: int) -> Any:
     parts = [x[(*before, i)] for i in range(x.shape[axis])]
     for i in range(1, len(parts)):
         parts[i] = mx.np.multiply(parts[i - 1], parts[i])
-    return shapes.stack(parts, axis) if parts else x
+    return many_axes.stack(parts, axis) if parts else x
 
 
 NATIVE: dict[str, Callable[..., Any]] = {
@@ -241,7 +241,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "stack": _stack,
     "permute_dims": _permute_dims,
     "reshape": _reshape,
-    "broadcast_to": lambda x, /, shape: with_kernel_dtype(shapes.broadcast)(x, tuple(shape)),
+    "broadcast_to": lambda x, /, shape: with_kernel_dtype(many_axes.broadcast)(x, tuple(shape)),
     "flip": _flip,
     "take": _take,
     "matmul": _matmul,
@@ -255,7 +255,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "_argsort": sorting.argsort,
     "_sort": sorting.sort,
     "_cumsum": with_kernel_dtype(lambda x, axis: mx.np.cumsum(x, axis=axis)),
-    "_cumprod": with_kernel_dtype(shapes.along_axis(_cumprod)),
+    "_cumprod": with_kernel_dtype(many_axes.along_axis(_cumprod)),
 }
 """The functions of the standard that MXNet has, with the signatures of the standard."""
 

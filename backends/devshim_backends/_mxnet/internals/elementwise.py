@@ -12,7 +12,7 @@ import mxnet as mx
 import numpy as np
 
 from devshim_backends._array_api.dtypes import KINDS, Dtypes
-from devshim_backends._mxnet.internals import bfloat16, shapes, whole_numbers
+from devshim_backends._mxnet.internals import bfloat16, many_axes, whole_numbers
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, IS_2, NAMES, device_code, dtype_code
 from devshim_backends._mxnet.internals.whole_numbers import tensor_if_large
 
@@ -53,8 +53,8 @@ def fill(condition: Any, value: float, x: Any) -> Any:
     In 1.9, ``where`` has wrong gradients if it gets the number, and none if it gets a tensor without dimensions.
     """
     if len(x.shape) > len(condition.shape):
-        condition = shapes.broadcast(condition.astype("int32"), x.shape)
-    return shapes.where(condition, value if IS_2 else mx.np.full(x.shape, value, dtype=name_of(x)), x)
+        condition = many_axes.broadcast(condition.astype("int32"), x.shape)
+    return many_axes.where(condition, value if IS_2 else mx.np.full(x.shape, value, dtype=name_of(x)), x)
 
 
 def iota(count: int, x: Any) -> Any:
@@ -108,7 +108,7 @@ def _with_promotion(
                 x1, x2 = (float(x) if isinstance(x, (int, float)) else x for x in (x1, x2))  # 2.0 refuses 2**63
                 inside = "float64" if isinstance(x1, float) or isinstance(x2, float) else "int64"
         xs = [x if isinstance(x, _NUMBERS) else x.astype(inside, copy=False) for x in (x1, x2)]
-        found = fn(*xs) if any(isinstance(x, _NUMBERS) for x in xs) else fn(*shapes.broadcast_both(*xs))
+        found = fn(*xs) if any(isinstance(x, _NUMBERS) for x in xs) else fn(*many_axes.broadcast_both(*xs))
         return found.astype(name, copy=False) if same else found
 
     return promote
@@ -251,8 +251,8 @@ def _round(x: Any) -> Any:
     """Return floats rounded to whole ones, halves to even ones, where ``mx.np.rint`` rounds them up."""
     low = mx.np.floor(x)
     part = x - low
-    high = shapes.where(part == 0.5, low + mx.np.mod(low, 2), shapes.where(part > 0.5, low + 1, low))
-    return shapes.where(mx.np.isfinite(x), high, x)
+    high = many_axes.where(part == 0.5, low + mx.np.mod(low, 2), many_axes.where(part > 0.5, low + 1, low))
+    return many_axes.where(mx.np.isfinite(x), high, x)
 
 
 _NAMES = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan"}

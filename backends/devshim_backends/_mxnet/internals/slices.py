@@ -10,7 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from devshim_backends._array_api.manipulation import axis_of
-from devshim_backends._mxnet.internals import shapes
+from devshim_backends._mxnet.internals import many_axes
 from devshim_backends._mxnet.internals.elementwise import DT, RARE, cast
 from devshim_backends._mxnet.internals.native import iter_arrays
 
@@ -34,11 +34,11 @@ def sliced(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
             x = x.astype(kernel)
             options = {key: each.astype(kernel) if hasattr(each, "handle") else each for key, each in options.items()}
         if isinstance(axis, tuple):
-            found = _roll(fn, x, *args, axis=axis, **options)
+            found = _roll(fn, axis, x, *args, **options)
         elif axis is None:
             found = fn(x, *args, axis=axis, **options)
         else:
-            along = shapes.along_axis(lambda t, axis, **rest: fn(t, *args, axis=axis, **rest))
+            along = many_axes.along_axis(lambda t, axis, **rest: fn(t, *args, axis=axis, **rest))
             found = along(x, axis_of(axis, len(x.shape), name), **options)
         if kernel == wanted:
             return found
@@ -47,9 +47,9 @@ def sliced(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-def _roll(fn: Callable[..., Any], x: Any, shift: Any, axis: tuple[int, ...]) -> Any:
+def _roll(fn: Callable[..., Any], axis: tuple[int, ...], x: Any, shift: Any) -> Any:
     """Return a tensor whose elements are shifted along several axes, of which only `roll` takes a tuple."""
     shifts = shift if isinstance(shift, tuple) else (shift,) * len(axis)
     for by, each in zip(shifts, axis, strict=True):
-        x = shapes.along_axis(lambda t, axis, by=by: fn(t, by, axis=axis))(x, axis_of(each, len(x.shape), "roll"))
+        x = many_axes.along_axis(lambda t, axis, by=by: fn(t, by, axis=axis))(x, axis_of(each, len(x.shape), "roll"))
     return x

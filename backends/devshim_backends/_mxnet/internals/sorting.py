@@ -10,17 +10,17 @@ from typing import Any
 
 import mxnet as mx
 
-from devshim_backends._mxnet.internals import shapes
+from devshim_backends._mxnet.internals import many_axes
 from devshim_backends._mxnet.internals.elementwise import COMPARISONS, DT, WIDE, fill, iota, name_of, wide
 
 __all__ = ["argsort", "sort"]
 
-_sum = shapes.reduced(mx.np.sum)
+_sum = many_axes.reduced(mx.np.sum)
 
 
 def argsort(x: Any, axis: int) -> Any:
     """Return the stable ascending order of the elements along an axis."""
-    return shapes.along_rows(_order)(x.astype("int64" if name_of(x) in WIDE else "float64"), axis)
+    return many_axes.along_rows(_order)(x.astype("int64" if name_of(x) in WIDE else "float64"), axis)
 
 
 def _order(x: Any, axis: int) -> Any:
@@ -48,10 +48,10 @@ def sort(x: Any, axis: int) -> Any:
     """Return the elements along an axis in ascending order."""
     name = name_of(x)
     if not DT.is_kind(name, "real floating"):
-        return wide(x, lambda t: shapes.along_rows(mx.np.sort)(t, axis))
+        return wide(x, lambda t: many_axes.along_rows(mx.np.sort)(t, axis))
     if name == "float16":  # it has no kernel
         return sort(x.astype("float32"), axis).astype(name)
-    return shapes.along_rows(_sort_floats)(x, axis)
+    return many_axes.along_rows(_sort_floats)(x, axis)
 
 
 def _sort_floats(x: Any, axis: int) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim_backends._mxnet.internals import shapes
+from devshim_backends._mxnet.internals import many_axes
 from devshim_backends._mxnet.internals.native import CODES, IS_2, dtype_code
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def product(x: Any, axis: Any, keepdims: bool) -> Any:
     kept = [i for i in range(len(x.shape)) if i not in axis]
     shape = tuple(x.shape[i] for i in kept)
     final = tuple(1 if i in axis else length for i, length in enumerate(x.shape)) if keepdims else shape
-    x = shapes.transpose(x, (*axis, *kept)).reshape((-1, *shape))
+    x = many_axes.transpose(x, (*axis, *kept)).reshape((-1, *shape))
     while (count := x.shape[0]) > 1:
         half = count // 2
         rest = [x[2 * half :]] if count % 2 else []
