@@ -29,12 +29,14 @@ from devshim_backends._paddle.internals.kernels import (
     DT,
     HALF,
     WIDE,
+    argsort,
     cast,
     in_wider,
     iota,
     logarithm,
     name_of,
     power,
+    remainder,
     scalar,
 )
 from devshim_backends._paddle.tensors import PaddleTensors
@@ -203,17 +205,8 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
     return paddle.searchsorted(x1, x2, right=side == "right")
 
 
-def _argsort(x: Any, axis: int) -> Any:
-    return in_wider(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
-
-
 _FLOATS = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log1p"]
 _FLOATS += ["sin", "sinh", "sqrt", "tan", "tanh"]
-
-
-def _remainder(x1: Any, x2: Any) -> Any:
-    """Return the remainder; that of a tensor without dimensions by integers ends the process if one is 0 (3.3)."""
-    return paddle.remainder(x1 if x1.shape or not x2.shape else paddle.expand(x1, x2.shape), x2)
 
 
 SAME = {
@@ -233,7 +226,7 @@ SAME = {
 PROMOTED = {
     **{name: in_wider(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
     "floor_divide": in_wider(paddle.floor_divide),
-    "remainder": in_wider(_remainder),
+    "remainder": in_wider(remainder),
     **{name: in_wider(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
     "less": in_wider(paddle.less_than, same=False),
     "greater": in_wider(paddle.greater_than, same=False),
@@ -279,7 +272,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "scalar": scalar,
     "iota": iota,
     "_take_along_last": _take_along_last,
-    "_argsort": _argsort,
+    "argsort": argsort,
     "_sort": lambda x, axis: in_wider(lambda t: paddle.sort(t, axis=axis))(x),
     "_cumsum": lambda x, axis: in_wider(lambda t: paddle.cumsum(t, axis))(x),
     "_cumprod": lambda x, axis: in_wider(lambda t: paddle.cumprod(t, axis))(x),

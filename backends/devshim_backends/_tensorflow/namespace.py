@@ -29,7 +29,7 @@ from devshim_backends._array_api.table import complete
 from devshim_backends._tensorflow import extensions
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
 from devshim_backends._tensorflow.internals import ordering
-from devshim_backends._tensorflow.internals.axes import index_of, reduced_axes
+from devshim_backends._tensorflow.internals.axes import index_of, mean, reduced_axes
 from devshim_backends._tensorflow.internals.unsigned import unsigned_power
 
 if TYPE_CHECKING:
@@ -135,14 +135,6 @@ def _round(x: Any, /) -> Any:
 
 def _trunc(x: Any, /) -> Any:
     return tf.identity(x) if x.dtype.is_integer else tf.where(tf.less(x, 0), tf.math.ceil(x), tf.floor(x))
-
-
-def _mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
-    axes = reduced_axes(axis, x, "mean")
-    if x.dtype.is_complex and 0 in x.shape:  # TensorFlow's mean of no complex numbers is 0 (2.21)
-        real, imag = (tf.reduce_mean(part, axes, keepdims) for part in (tf.math.real(x), tf.math.imag(x)))
-        return tf.complex(real, imag)
-    return tf.reduce_mean(x, axes, keepdims)
 
 
 def _extreme(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -254,7 +246,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
     "max": _extreme("max", tf.reduce_max),
     "min": _extreme("min", tf.reduce_min),
-    "_mean": _mean,
+    "mean": mean,
     **{name: _on_floats(fn) for name, fn in {"ceil": tf.math.ceil, "floor": tf.floor}.items()},
     "round": _round,
     "abs": _abs,

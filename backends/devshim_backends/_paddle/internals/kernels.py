@@ -113,3 +113,13 @@ def power(x1: Any, x2: Any, /) -> Any:
         return _whole_power(base, exponent, bits) if is_whole else paddle.pow(base, exponent)
 
     return with_promotion(DT, scalar, cast, compute)(x1, x2)
+
+
+def argsort(x: Any, axis: int) -> Any:
+    """Return the indices that sort a tensor; equal elements keep their order."""
+    return in_wider(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
+
+
+def remainder(x1: Any, x2: Any) -> Any:
+    """Return the remainder; that of a tensor without dimensions by integers ends the process if one is 0 (3.3)."""
+    return paddle.remainder(x1 if x1.shape or not x2.shape else paddle.expand(x1, x2.shape), x2)
