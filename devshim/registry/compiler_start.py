@@ -8,6 +8,7 @@ PyTorch's adapter is loaded when dynamo starts its first compilation.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 from devshim.registry import import_hooks, registry
@@ -27,9 +28,7 @@ def _watch_dynamo() -> None:
     if sys.modules["torch"].compiler.is_compiling():
         registry.load("torch")
         return
-    from torch._dynamo.callback import callback_handler
-
-    callback_handler.register_start_callback(_load_torch)
+    import_module("torch._dynamo.callback").callback_handler.register_start_callback(_load_torch)
 
 
 def _load_torch(*_: Any) -> None:
