@@ -8,9 +8,11 @@ PyTorch's adapter is loaded when dynamo starts its first compilation.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from devshim.errors import DevshimError
 from devshim.registry import import_hooks, registry
 
 __all__ = ["watch_compilers"]
@@ -32,4 +34,5 @@ def _watch_dynamo() -> None:
 
 
 def _load_torch(*_: Any) -> None:
-    registry.load("torch")
+    with suppress(DevshimError):  # the compiled program may not use devshim; if it does, its first call raises this
+        registry.load("torch")
