@@ -166,7 +166,7 @@ class CreationArgumentTests(Kit):
     def test_numbers_that_a_dtype_cannot_represent_are_refused(self, call: str, unfit: str, device: Device) -> None:
         """No framework wraps an integer, makes an integer of NaN, or drops an imaginary part silently."""
         value, dtype = UNFIT[unfit]
-        with pytest.raises(ds.ConversionError, match=rf"^{dtype} cannot store the complex|fit into {dtype}\n"):
+        with pytest.raises(ds.ConversionError):
             MAKERS[call](value, dtype=dtype, device=device)
 
     @feature("create")

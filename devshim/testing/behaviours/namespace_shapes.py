@@ -88,7 +88,7 @@ class NamespaceShapesTests(Kit):
                     y = getattr(ds.namespace(x), name)(x, axis=axis, keepdims=keepdims)
                     expected = np.asarray(OF_NOTHING[name](a, axis=axis, keepdims=keepdims))
                     ds.synchronize(device)
-                    self._same(y, expected, device)
+                    self._equal(y, expected, device)
 
     @feature("namespace")
     @pytest.mark.parametrize("dtype", ["int8", "float32"])
@@ -98,8 +98,8 @@ class NamespaceShapesTests(Kit):
         if self.backend == "torch" and dtype == "int8" and device is not ds.cpu():
             return  # CUDA has no product of matrices of integers, and PyTorch says so
         xp = ds.namespace(x)
-        self._same(xp.matmul(x, y), np.zeros((2, 3), dtype), device)
-        self._same(xp.matmul(y, xp.matrix_transpose(y)), np.zeros((0, 0), dtype), device)
+        self._equal(xp.matmul(x, y), np.zeros((2, 3), dtype), device)
+        self._equal(xp.matmul(y, xp.matrix_transpose(y)), np.zeros((0, 0), dtype), device)
 
     @feature("namespace")
     @pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
@@ -111,7 +111,7 @@ class NamespaceShapesTests(Kit):
         fn, original = OF_MANY_AXES[name]
         a = (np.arange(128) * 37 % 11 - 3).astype(dtype).reshape(MANY)
         x = ds.from_numpy(a, device)
-        self._same(fn(ds.namespace(x), x), original(a), device)
+        self._equal(fn(ds.namespace(x), x), original(a), device)
 
     @feature("namespace")
     @pytest.mark.parametrize("dtype", ["int16", "uint16", "uint32", "uint64", "bool"])
@@ -128,9 +128,9 @@ class NamespaceShapesTests(Kit):
         except ds.ConversionError:
             return  # the framework does not have the dtype
         fn, original = SLICES[name]
-        self._same(fn(ds.namespace(x), x), original(a), device)
+        self._equal(fn(ds.namespace(x), x), original(a), device)
 
-    def _same(self, y: Any, expected: np.ndarray, device: Device) -> None:
+    def _equal(self, y: Any, expected: np.ndarray, device: Device) -> None:
         """Check the values, kind of dtype and device of a result."""
         found = ds.to_numpy(y)
         assert found.dtype.kind in expected.dtype.kind + "iu" * (expected.dtype.kind == "u")
