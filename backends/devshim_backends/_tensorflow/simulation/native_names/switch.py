@@ -12,6 +12,7 @@ from devshim_backends._tensorflow.simulation.native_names.internals import (
     channels_first,
     clusters,
     datasets,
+    graph_names,
     policies,
     scopes,
     sessions,
@@ -51,8 +52,9 @@ def install(backend: TensorflowSimulation) -> None:
 
 
 def uninstall() -> None:
-    """Restore every attribute of TensorFlow, and the lists of its context."""
+    """Restore every attribute of TensorFlow, the lists of its context, and the devices in graphs."""
     devices.uninstall()
     operators.uninstall()
     _patches.undo()
     policies.uninstall()
+    graph_names.restore_graphs()
