@@ -41,17 +41,20 @@ print(sorted({node.device[-5:] for graph in metadata.partition_graphs for node i
 for options in (
     {"device_count": {"GPU": 1}},
     {"device_count": {"GPU": 0}},
-    {"gpu_options": v1.GPUOptions(visible_device_list="1", per_process_gpu_memory_fraction=0.5)},
+    {"gpu_options": v1.GPUOptions(visible_device_list="0", per_process_gpu_memory_fraction=0.5)},
 ):
     with v1.Session(config=v1.ConfigProto(**options)) as session:
-        print([each.name[-5:] for each in session.list_devices()])
+        print([(each.name[-5:], each.memory_limit_bytes) for each in session.list_devices()][1:])
     refused(lambda options=options: run(c, **options))
     print(run(c, allow_soft_placement=True, **options))
 refused(lambda: run(c, device_count={"CPU": 2}))
-refused(lambda: run(c, gpu_options=v1.GPUOptions(visible_device_list="0,5")))
+for visible in ("0,5", "0,a", "0,0", "1"):  # the last one would give GPU:0 another GPU in the same process
+    refused(lambda visible=visible: run(c, gpu_options=v1.GPUOptions(visible_device_list=visible)))
 with tf.device("/gpu:7"):
     missing = tf.constant(1.0, name="missing") + 1.0
 print(missing.device)
+with tf.Graph().as_default(), tf.device("/task:3"):
+    refused(lambda: run(tf.constant(1.0, name="elsewhere")))
 refused(lambda: run(c))
 print(run(missing, allow_soft_placement=True))
 with tf.Graph().as_default(), tf.device("/gpu:1"):
@@ -109,6 +112,12 @@ with tf.Graph().as_default():
             session.run(each)
             print([after - first for first, after in zip(before, used(), strict=True)])
     print(used() == before)
+    with v1.Session(config=v1.ConfigProto(gpu_options=v1.GPUOptions(per_process_gpu_memory_fraction=2e-7))) as session:
+        print(session.list_devices()[1].memory_limit_bytes, session.run(bias.initializer))
+        try:
+            session.run(weights.initializer)
+        except tf.errors.ResourceExhaustedError as error:
+            print(type(error).__name__, str(error).partition("\n")[0])
 session = v1.InteractiveSession()
 with tf.device("/gpu:1"):
     print((tf.constant(2.0) * 3).eval())

@@ -76,7 +76,8 @@ class GraphDevices:
         here = self._devices[0].replace(device_type=None, device_index=None)
         for op in self._graph.get_operations()[start:]:
             found = tf.DeviceSpec.from_string(self.named_device(op) or "/device:CPU:0")
-            yield op, shown_name(here.make_merged_spec(found).to_string())
+            found = here.make_merged_spec(found.replace(device_index=found.device_index or 0))
+            yield op, shown_name(found.to_string())
 
     def named_device(self, op: Any) -> str:
         """Return TensorFlow's name of an operator's device; "" for the host."""
@@ -142,7 +143,7 @@ class GraphDevices:
     def _choose(self, op: Any, given: Any) -> str:
         """Return the device in the C++ graph for a requested one; a missing one stays, and TensorFlow refuses it."""
         if given.device_type != "GPU":
-            return str(given.to_string())
+            return self._choose_host(op, given)
         if runs_on_host_in_graph(op):
             if not self._soft:
                 raise _no_kernel_error(op)
@@ -152,15 +153,36 @@ class GraphDevices:
             return str(found.to_string())
         return self._default(given) if self._soft else str(given.to_string())
 
+    def _choose_host(self, op: Any, given: Any) -> str:
+        """Return the device for a requested one that is no GPU; a second CPU does not exist."""
+        if given.device_type == "CPU" and given.device_index:
+            if not self._soft:
+                raise self._missing_error(op)
+            given = given.replace(device_index=0)
+        return str(given.to_string())
+
     def _default(self, given: Any) -> str:
         """Return the device for an operator that has requested none, or only a process."""
-        gpu = given.replace(device_type="CPU", device_index=1)
-        return str((gpu if self._exists(gpu) else given.replace(device_type="CPU", device_index=0)).to_string())
+        for index in (1, 0):
+            found = given.replace(device_type="CPU", device_index=index)
+            if self._exists(found):
+                return str(found.to_string())
+        return str(given.to_string())  # of a process that TensorFlow does not know: its error names the request
 
     def _exists(self, given: Any) -> bool:
         fields = ("job", "replica", "task", "device_type", "device_index")
         wanted = {name: value for name in fields if (value := getattr(given, name)) is not None}
         return any(all(getattr(each, name) == value for name, value in wanted.items()) for each in self._devices)
+
+    def _missing_error(self, op: Any) -> tf.errors.InvalidArgumentError:
+        """Return TensorFlow's error for a CPU that does not exist; the text ``/device:CPU:1`` would become a GPU."""
+        known = ", ".join(shown_name(each.to_string()) for each in self._devices)
+        name, requested = op.name, requested_device(op).replace("/device:", "/")
+        text = (
+            f"Cannot assign a device for operation {name}: {{{{node {name}}}}} was explicitly assigned to {requested} "
+            f"but available devices are [ {known} ]. Make sure the device specification refers to a valid device."
+        )
+        return tf.errors.InvalidArgumentError(op.node_def, op, text)
 
 
 def _no_kernel_error(op: Any) -> tf.errors.InvalidArgumentError:

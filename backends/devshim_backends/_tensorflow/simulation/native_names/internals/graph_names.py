@@ -14,7 +14,14 @@ from tensorflow.python.client import pywrap_tf_session
 
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name, shown_name
 
-__all__ = ["hide_devices", "needs_logical_names", "requested_device", "restore_graphs", "set_device", "set_program_device"]
+__all__ = [
+    "hide_devices",
+    "needs_logical_names",
+    "requested_device",
+    "restore_graphs",
+    "set_device",
+    "set_program_device",
+]
 
 _RAW_DEVICE = tf.Operation.device.__get__
 _SET_RAW = pywrap_tf_session.PyOperation._set_device_from_string
@@ -30,7 +37,10 @@ def needs_logical_names(graph: Any) -> bool:
 def requested_device(op: Any) -> str:
     """Return the device that an operator shows to the program: the one that it has set, also if C++ has another."""
     found = getattr(op, "_devshim_requested", None)
-    return shown_name(_RAW_DEVICE(op)) if found is None else found
+    if found is not None:
+        return str(found)
+    name = _RAW_DEVICE(op)
+    return shown_name(name) if needs_logical_names(op.graph) else name
 
 
 def set_program_device(op: Any, name: str) -> None:

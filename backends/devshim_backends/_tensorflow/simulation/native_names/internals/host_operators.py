@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["leaves_scope", "runs_on_host", "runs_on_host_in_graph"]
 
-_HOST = frozenset({"CPU", "XLA_CPU"})
+_ON_GPUS = frozenset({"GPU", "DEFAULT"})
+"""The types of devices of kernels that GPUs have."""
 _STRING = tf.string.as_datatype_enum
+_PYTHON = frozenset({"PyFunc", "PyFuncStateless"})
+"""Operators that call a Python function with NumPy's arrays."""
 
 
 def runs_on_host(op: str | bytes, inputs: Sequence[Any]) -> bool:
@@ -51,7 +54,7 @@ def _host_inputs(op: str | bytes) -> bool | tuple[int, ...]:
     positions = [i for i, each in enumerate(definition.input_arg) if each.type_attr in generic]
     if not (always or positions or "Dataset" in name):
         return False
-    on_gpus = [k for k in kernels.get_registered_kernels_for_op(name).kernel if k.device_type not in _HOST]
+    on_gpus = [k for k in kernels.get_registered_kernels_for_op(name).kernel if k.device_type in _ON_GPUS]
     if always or "Dataset" in name:
         return not on_gpus
     kept = {attr for attr in generic if any(_reads_strings(kernel, attr) for kernel in on_gpus)}
@@ -61,10 +64,21 @@ def _host_inputs(op: str | bytes) -> bool | tuple[int, ...]:
 def runs_on_host_in_graph(op: Any) -> bool:
     """Return True if an operator of a graph has kernels for the host only, as `runs_on_host` does."""
     known = _host_inputs(op.type)
-    if known is True or "Iterator" in op.type:
+    if known is True or op.type in _PYTHON or "Iterator" in op.type:
         return True
     strings = any(x.dtype.base_dtype == tf.string for x in op.inputs)
-    return strings if known else not strings and any(x.dtype.base_dtype == tf.string for x in op.outputs)
+    if known or strings:
+        return bool(known) and strings
+    return any(x.dtype.base_dtype == tf.string for x in op.outputs) and not _returns_strings_on_gpus(op.type)
+
+
+@lru_cache(maxsize=4096)
+def _returns_strings_on_gpus(name: str) -> bool:
+    """Return True if an operator has a kernel for GPUs with results of strings, which are in the host's memory."""
+    definition = op_def_registry.get(name)
+    on_gpus = [k for k in kernels.get_registered_kernels_for_op(name).kernel if k.device_type in _ON_GPUS]
+    generic = [each.type_attr for each in definition.output_arg if each.type_attr]
+    return any(all(_reads_strings(kernel, attr) for attr in generic) for kernel in on_gpus)
 
 
 def _reads_strings(kernel: Any, attr: str) -> bool:

@@ -1,15 +1,19 @@
 """The memory of a session's variables on simulated GPUs, which exist in C++ only.
 
 A variable takes memory when a session first runs an operator that assigns its initial value, and keeps it until the
-session is closed. What other operators allocate is not counted, as in a ``tf.function``.
+session is closed. With ``per_process_gpu_memory_fraction``, a session's variables must fit into that part of a GPU.
+What other operators allocate is not counted, as in a ``tf.function``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from devshim.errors import messages
+from devshim_backends._tensorflow.simulation.native_names.internals.session_devices import memory_limit
 from devshim_backends._tensorflow.simulation.native_names.names import index_of_gpu, shown_name
 from devshim_backends._tensorflow.simulation.storage import LOCK, SIMULATED, MemoryBlock, release_gone
 
@@ -25,9 +29,15 @@ _VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp"})
 
 
 class SessionMemory:
-    """The memory of a session's variables; it is freed with this object."""
+    """The memory of a session's variables; it is freed with this object.
 
-    def __init__(self) -> None:
+    Args:
+        fraction: The part of each GPU that the session may use; 0 for all of it.
+    """
+
+    def __init__(self, fraction: float) -> None:
+        self._fraction = fraction
+        self._used: Counter[int] = Counter()
         self._run: set[Any] = set()
         self._blocks: dict[Any, MemoryBlock] = {}
 
@@ -61,4 +71,15 @@ class SessionMemory:
             return
         with LOCK:
             release_gone()
+            self._require_free(index, nbytes)
             self._blocks[variable] = SIMULATED[index].add_without_address(nbytes)
+            self._used[index] += nbytes
+
+    def _require_free(self, index: int, nbytes: int) -> None:
+        """Raise an error if a variable does not fit into the part of the GPU that the session may use."""
+        if not self._fraction:
+            return
+        gpu = SIMULATED[index]
+        free = memory_limit(gpu.limit, self._fraction) - self._used[index]
+        if nbytes > free:
+            raise messages.full_device(gpu.device, nbytes, free, gpu.error_class)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
-from devshim.devices.device import Device
-from devshim.errors import UnsupportedError
-from devshim.simulation.properties import CAPABILITY
+from devshim_backends._tensorflow.simulation.native_names.internals import session_handles
 from devshim_backends._tensorflow.simulation.native_names.internals.graph_devices import GraphDevices
 from devshim_backends._tensorflow.simulation.native_names.internals.graph_names import hide_devices
+from devshim_backends._tensorflow.simulation.native_names.internals.session_devices import (
+    SessionDevices,
+    memory_limit,
+)
 from devshim_backends._tensorflow.simulation.native_names.internals.session_memory import SessionMemory
 from devshim_backends._tensorflow.simulation.native_names.names import index_of_gpu, is_simulated_gpu, shown_name
 
@@ -29,27 +30,25 @@ if TYPE_CHECKING:
     from devshim.simulation.patching import Patches
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["DEFAULT_MEMORY", "describe_gpu", "install"]
-
-DEFAULT_MEMORY = 16 * 2**30
-"""The bytes that TensorFlow reports for a simulated GPU without a limit; it has no value for "unlimited"."""
+__all__ = ["describe_gpu", "install"]
 
 _PLACED = "_devshim_devices"
 """The attribute of a graph with its `GraphDevices`, and of a session with the names of its devices."""
 _SOFT = "_devshim_soft"
 """The attribute of a session that is True if it may take another device than the requested one."""
-_backend: TensorflowSimulation
+_devices: SessionDevices
 _list_raw: Callable[..., list[Any]]
 """TensorFlow's method that lists the devices of a session, with the names of logical CPUs."""
 
 
 def install(patches: Patches, backend: TensorflowSimulation) -> None:
     """Let sessions compute on the simulated GPUs."""
-    global _backend, _list_raw
-    _backend, _list_raw = backend, session.BaseSession.list_devices
+    global _devices, _list_raw
+    _devices, _list_raw = SessionDevices(backend), session.BaseSession.list_devices
     patches.replace(ops.Graph, "_as_graph_def", _wrap_definition(ops.Graph._as_graph_def))
     if not backend.simulated:
         return
+    session_handles.install(patches)
     owner = session.BaseSession
     for name, wrap in (
         ("__init__", _wrap_create),
@@ -83,11 +82,12 @@ def _wrap_create(original: Callable[..., None]) -> Callable[..., None]:
             original(self, target, graph, given)  # raises TensorFlow's error
         own = config_pb2.ConfigProto()
         own.CopyFrom(given)
-        own.device_count["CPU"] = 1 + _count_gpus(given, is_of_program=config is not None)
+        own.device_count["CPU"] = 1 + _devices.choose(given, is_of_program=config is not None)
         own.log_device_placement = False
         self._devshim_soft = given.allow_soft_placement
         self._devshim_logged = 0 if given.log_device_placement else None
-        self._devshim_memory = SessionMemory() if not target else None
+        self._devshim_fraction = 0.0 if target else given.gpu_options.per_process_gpu_memory_fraction
+        self._devshim_memory = SessionMemory(self._devshim_fraction) if not target else None
         original(self, target, graph, own)
         if given.log_device_placement:
             _log_mapping(self)
@@ -95,42 +95,15 @@ def _wrap_create(original: Callable[..., None]) -> Callable[..., None]:
     return create
 
 
-def _count_gpus(config: Any, is_of_program: bool) -> int:
-    """Return the number of GPUs that a session has.
-
-    Raises:
-        UnsupportedError: The program divides the CPU.
-        InvalidArgumentError: The program selects a GPU that does not exist.
-    """
-    count = _backend.count("gpu")
-    if is_of_program and config.device_count.get("CPU", 1) > 1:
-        msg = "TensorFlow's CPU cannot be divided: its logical CPUs are the simulated GPUs"
-        raise UnsupportedError(msg, 'leave "CPU" out of device_count')
-    visible = config.gpu_options.visible_device_list
-    if visible:
-        for index in visible.split(","):
-            if not 0 <= int(index) < count:
-                text = (
-                    f"'visible_device_list' listed an invalid Platform Device id '{index}' but visible device count "
-                    f"is {count}"
-                )
-                raise tf.errors.InvalidArgumentError(None, None, text)
-        count = len(visible.split(","))
-    return int(min(count, config.device_count.get("GPU", count)))
-
-
 def describe_gpu(index: int) -> tuple[int, str]:
     """Return the bytes of a simulated GPU, and its description as TensorFlow writes it."""
-    about = _backend.describe(Device("gpu", index))
-    model = about.name.replace(",", " ")  # TensorFlow's readers separate the fields at commas
-    numbers = ".".join(map(str, CAPABILITY))
-    fields = (f"device: {index}", f"name: {model}", "pci bus id: <undefined>", f"compute capability: {numbers}")
-    return about.total_memory or DEFAULT_MEMORY, ", ".join(fields)
+    return _devices.describe(index)
 
 
 def _wrap_list(original: Callable[..., Any]) -> Callable[..., Any]:
     def list_devices(self: Any) -> list[Any]:
-        return [_show(each) for each in original(self)]
+        fraction = getattr(self, "_devshim_fraction", 0.0)
+        return [_show(each, fraction) for each in original(self)]
 
     return list_devices
 
@@ -144,12 +117,12 @@ def _names(self: Any) -> tuple[str, ...]:
     return found
 
 
-def _show(device: Any) -> Any:
+def _show(device: Any, fraction: float) -> Any:
     if not is_simulated_gpu(device.name):
         return device
     name = shown_name(device.name)
     memory, _ = describe_gpu(index_of_gpu(name) or 0)
-    return session._DeviceAttributes(name, "GPU", memory, device._incarnation)
+    return session._DeviceAttributes(name, "GPU", memory_limit(memory, fraction), device._incarnation)
 
 
 # ---------------------------------------------------------------------------------------------------- placement
@@ -179,12 +152,12 @@ def _place(self: Any) -> GraphDevices:
 
 
 def _wrap_do_run(original: Callable[..., Any]) -> Callable[..., Any]:
-    def do_run(self: Any, handle: Any, targets: Any, fetches: Any, *args: Any) -> Any:
+    def do_run(self: Any, handle: Any, targets: Any, fetches: Any, feeds: Any, *args: Any) -> Any:
         memory = getattr(self, "_devshim_memory", None)
         if memory is not None:
             devices = self._do_call(_place, self)  # which adds to errors where an operator was created
             memory.add([*targets, *(each.op for each in fetches)], devices)
-        return original(self, handle, targets, fetches, *args)
+        return original(self, handle, targets, fetches, session_handles.translate_feeds(feeds), *args)
 
     return do_run
 
