@@ -69,6 +69,26 @@ def test_tensors_without_elements_stay_on_their_device(paddle: Any, dtype: str) 
     assert (ds.dtype_of(x), str(ds.device_of(x))) == (dtype, GPU)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_gradients_without_elements_are_on_the_device_of_their_tensor(paddle: Any, dtype: str) -> None:
+    """Paddle leaves them on the host."""
+    x = ds.zeros((0, 3), dtype=dtype, device=GPU)
+    x.stop_gradient = False
+    seen: list[str] = []
+    hook = x.register_hook(lambda gradient: seen.append(str(ds.device_of(gradient))))
+    (x * 2).astype("float32").sum().backward()
+    hook.remove()
+    for nested in (False, True):
+        [gradient] = paddle.grad((x * x).sum(), [x], create_graph=nested)
+        seen.append(str(ds.device_of(gradient)))
+    found = (x.grad, x._grad_ivar(), x.grad + x)
+    assert [*seen, *(str(ds.device_of(each)) for each in found)] == [GPU] * 6
+    assert {ds.dtype_of(each) for each in found} == {dtype}
+    unused = ds.ones((2,), like=x)
+    unused.stop_gradient = False
+    assert paddle.grad((x * x).sum(), [x, unused], allow_unused=True)[1] is None
+
+
 def test_unique_numbers_of_float16_are_float16(paddle: Any) -> None:
     """Its argument for a dtype is that of the indices."""
     values, indices = paddle.unique(ds.ones((4,), dtype="float16", device=GPU), return_index=True)

@@ -58,6 +58,9 @@ ALLOCATING_METHODS = (
 )
 """Methods of tensors in C++ that allocate or copy, possibly across devices."""
 
+_GRADIENTS = "run_partial_grad"
+"""Paddle's function that returns gradients."""
+
 _WRAPPERS: dict[Any, Any] = {}
 """Paddle's function -> its wrapper, made once."""
 
@@ -75,7 +78,7 @@ def install() -> None:
     _installed = True
     _wrap_functions()
     _replace_in_modules(_WRAPPERS)
-    for cls, name, wrapper in [*_wrap_tensor_methods(), *workarounds.wrap_methods()]:
+    for cls, name, wrapper in [*_wrap_tensor_methods(), *no_elements.wrap_gradients(), *workarounds.wrap_methods()]:
         _ORIGINAL_METHODS.append((cls, name, vars(cls)[name]))
         setattr(cls, name, wrapper)
 
@@ -97,7 +100,7 @@ def _wrap_functions() -> None:
         for name, function in vars(module).items():
             if type(function) is BuiltinFunctionType and function not in _WRAPPERS:
                 _WRAPPERS[function] = wrap(name, function)
-    for name, position in (("run_backward", 1), ("run_partial_grad", 2)):
+    for name, position in (("run_backward", 1), (_GRADIENTS, 2)):
         function = getattr(core.eager, name)
         if function not in _WRAPPERS.values():
             _WRAPPERS[function] = _wrap_backward(name, function, position)
@@ -216,6 +219,7 @@ def _wrap_backward(name: str, function: Function, position: int) -> Function:
             for output, gradient in zip(args[0] or (), args[position] or (), strict=False):
                 check((output, gradient), {})
         dtypes.note_backward()
-        return compute(*args, **kwargs)
+        results = compute(*args, **kwargs)
+        return no_elements.return_gradients(results, args[1]) if name == _GRADIENTS and _installed else results
 
     return call

@@ -1,20 +1,24 @@
 """Tensors without elements on simulated GPUs: Paddle leaves the results of operators with them on the host (3.3).
 
 Paddle copies neither these tensors to the host nor the results back, even if a result has elements, such as a sum of
-nothing. An operator that works in place leaves such an argument itself on the host.
+nothing. An operator that works in place leaves such an argument itself on the host. Gradients without elements are on
+the host too.
 """
 
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devshim.devices.device import CPU
 from devshim_backends._paddle.devices import core, device_at
 from devshim_backends._paddle.simulation.device_rules import tensors_in
 from devshim_backends._paddle.simulation.workarounds import copy_tensors, is_on_gpu, move_in_place
 
-__all__ = ["HOST_RESULTS", "keep_arguments", "return_results"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["HOST_RESULTS", "keep_arguments", "return_gradients", "return_results", "wrap_gradients"]
 
 Tensor = core.eager.Tensor
 
@@ -65,3 +69,49 @@ def keep_arguments(operator: Any) -> Any:
         return results
 
     return call
+
+
+def wrap_gradients() -> Iterator[tuple[type, str, Any]]:
+    """Yield the class of tensors, the names under which programs read gradients, and the replacements."""
+    methods = vars(Tensor)
+    read, write = methods["grad"].__get__, methods["grad"].__set__
+    yield Tensor, "grad", property(lambda x: _return_gradient(read(x), x), write)
+    read_raw = methods["_grad_ivar"]
+    yield Tensor, "_grad_ivar", wraps(read_raw)(lambda x: _return_gradient(read_raw(x), x))
+    yield Tensor, "_register_grad_hook", _wrap_register(methods["_register_grad_hook"])
+
+
+def return_gradients(gradients: Any, inputs: Sequence[Any]) -> Any:
+    """Return the gradients of tensors, each on the GPU of its tensor."""
+    for gradient, x in zip(gradients, inputs, strict=True):
+        _return_gradient(gradient, x)
+    return gradients
+
+
+def _return_gradient(gradient: Any, x: Any) -> Any:
+    """Return the gradient of a tensor, on its GPU; one without elements reports that it is not initialized."""
+    if gradient is None or gradient._is_initialized() or 0 not in gradient.shape:
+        return gradient
+    if is_on_gpu(x) and not is_on_gpu(gradient):
+        move_in_place(gradient, x.place)
+    return gradient
+
+
+def _wrap_register(register: Any) -> Any:
+    """Return a replacement for the method that registers a function to call with a tensor's gradient."""
+
+    @wraps(register)
+    def register_hook(x: Any, hook: Any) -> Any:
+        if 0 not in x.shape or not is_on_gpu(x):
+            return register(x, hook)
+        place = x.place
+
+        @wraps(hook)
+        def call(gradient: Any) -> Any:
+            if not is_on_gpu(gradient):
+                move_in_place(gradient, place)
+            return hook(gradient)
+
+        return register(x, call)
+
+    return register_hook
