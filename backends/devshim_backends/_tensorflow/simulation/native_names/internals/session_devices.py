@@ -40,7 +40,7 @@ class SessionDevices:
         self._chosen: dict[int, int] = {}
         """TensorFlow's index of a GPU -> the index of the physical GPU."""
 
-    def describe(self, index: int) -> tuple[int, str]:
+    def describe_gpu(self, index: int) -> tuple[int, str]:
         """Return the bytes of a simulated GPU, and its description as TensorFlow writes it."""
         about = self._backend.describe(Device("gpu", index))
         model = about.name.replace(",", " ")  # TensorFlow's readers separate the fields at commas

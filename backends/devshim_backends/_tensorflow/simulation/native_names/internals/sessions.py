@@ -97,7 +97,7 @@ def _wrap_create(original: Callable[..., None]) -> Callable[..., None]:
 
 def describe_gpu(index: int) -> tuple[int, str]:
     """Return the bytes of a simulated GPU, and its description as TensorFlow writes it."""
-    return _devices.describe(index)
+    return _devices.describe_gpu(index)
 
 
 def _wrap_list(original: Callable[..., Any]) -> Callable[..., Any]:
