@@ -237,3 +237,24 @@ def test_sync_batch_norm_writes_to_out():
     into = torch.empty(0, device=GPU)
     assert aten.batch_norm_elemt.out(x, None, None, mean, factor, 1e-5, out=into) is into
     assert torch.equal(into, torch.batch_norm_elemt(x, None, None, mean, factor, 1e-5))
+
+
+@pytest.mark.parametrize("other", ["cpu", "sim:0"])
+def test_out_on_another_device_is_refused(other):
+    x, weight, stats = drawn(2, 3, 4, 4).to(GPU), drawn(3, 1, 3, 3).to(GPU), [torch.ones(3, device=GPU)] * 2
+    out, out3 = torch.zeros(2, 3, 4, 4, device=other), torch.zeros(0, dtype=torch.uint8, device=other)
+    settings = [1, 1], [1, 1], [1, 1], 3
+    calls = {
+        "cudnn_convolution": lambda: aten.cudnn_convolution.out(x, weight, *settings, False, False, True, out=out),
+        "_conv_depthwise2d": lambda: aten._conv_depthwise2d.out(
+            x, weight, [3, 3], None, [1, 1], [1, 1], [1, 1], out=out
+        ),
+        "batch_norm_elemt": lambda: aten.batch_norm_elemt.out(x, None, None, *stats, 1e-5, out=out),
+        "cudnn_batch_norm": lambda: aten.cudnn_batch_norm.out(
+            x, stats[0], None, *stats, False, 0.1, 1e-5, out0=out, out1=stats[0], out2=stats[0], out3=out3
+        ),
+    }
+    for name, call in calls.items():
+        with pytest.raises(RuntimeError, match=f"Expected all tensors to be on the same device.*aten::{name}"):
+            call()
+    assert not out.any()

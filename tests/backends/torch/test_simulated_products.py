@@ -99,6 +99,25 @@ def test_shapes_and_devices_are_checked():
         torch.mm(half, half.t().cpu(), out_dtype=torch.float32)
 
 
+OUT = {
+    "mm": lambda a, **out: torch.mm(a, a, out_dtype=torch.float32, **out),
+    "addmm": lambda a, **out: torch.addmm(a, a, a, out_dtype=torch.float32, **out),
+    "bmm": lambda a, **out: torch.bmm(a[None], a[None], out_dtype=torch.float32, **out),
+    "baddbmm": lambda a, **out: torch.baddbmm(a[None], a[None], a[None], out_dtype=torch.float32, **out),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+@pytest.mark.parametrize(("on", "to"), [(GPU, "cpu"), (GPU, "sim:0"), ("cpu", GPU)])
+def test_out_on_another_device_is_refused_as_by_other_operators(name, on, to):
+    a = torch.ones(2, 2, dtype=torch.float16, device=on)
+    out = torch.zeros(2, 2, device=to) if "b" not in name else torch.zeros(1, 2, 2, device=to)
+    found = r"found at least two devices, gpu:1 \(simulated\) and " + ("gpu:0" if to == "sim:0" else "cpu")
+    with refused(f"Expected all tensors to be on the same device, but {found}.*aten::{name}"):
+        OUT[name](a, out=out)
+    assert not out.any()
+
+
 def test_pytorch_has_no_gradient_and_autocast_no_rule():
     x = torch.ones(2, 2, dtype=torch.bfloat16, device=GPU, requires_grad=True)
     with refused("derivative for aten::mm is not implemented"):

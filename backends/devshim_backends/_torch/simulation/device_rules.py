@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from devshim.errors import DeviceMismatchError, JoinedError
-from devshim_backends._torch.simulation.internals.state import TYPES
+from devshim_backends._torch.simulation.internals.state import TYPES, gpu_name
 
 HOST_SCALARS = frozenset(
     {
@@ -135,9 +135,22 @@ def mixed_devices_error(
         arguments: The positional arguments of the call, as host tensors, if all of them were converted.
     """
     own = _in_its_terms(plan, dict(zip(positions, (gpu, other), strict=True)), host, arguments)
+    return MixedDevicesError(own or _different_devices(plan.name, gpu, other), _hint(gpu))
+
+
+def different_devices_error(name: str, gpu: int, other: int) -> MixedDevicesError:
+    """Return the same error for an operator that has its own kernel.
+
+    Args:
+        name: The operator's name, such as ``aten::mm``.
+        gpu: The index of a GPU that an argument is on.
+        other: The index of the other GPU, or -1 for the host.
+    """
     return MixedDevicesError(
-        own
-        or "Expected all tensors to be on the same device, but found at least two devices, "
-        f"{gpu} and {other}! (when checking arguments for {plan.name})",
-        _hint(gpu),
+        _different_devices(name, gpu_name(gpu), "cpu" if other < 0 else gpu_name(other)), _hint(gpu_name(gpu))
     )
+
+
+def _different_devices(name: str, gpu: str, other: Any) -> str:
+    found = f"found at least two devices, {gpu} and {other}!"
+    return f"Expected all tensors to be on the same device, but {found} (when checking arguments for {name})"

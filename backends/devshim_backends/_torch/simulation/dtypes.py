@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulation.device_rules import different_devices_error
+
 aten = torch.ops.aten
 
 _HALVES = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
@@ -84,6 +86,14 @@ def _compute_in_wider_dtype(
         return value.to(narrow.get(value.dtype, value.dtype)) if is_rounded else value
 
     return to_narrow(result)
+
+
+def write_out(name: str, target: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    """Write the result of an operator's own kernel to ``out=``, which must be on its device, and return that tensor."""
+    devices = result.get_device(), target.get_device()
+    if devices[0] != devices[1]:
+        raise different_devices_error(name, *(devices if devices[0] >= 0 else devices[::-1]))
+    return write(target, result)
 
 
 def write(target: torch.Tensor, result: torch.Tensor) -> torch.Tensor:

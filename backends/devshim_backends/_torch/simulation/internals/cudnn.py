@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.dtypes import write
+from devshim_backends._torch.simulation.dtypes import write_out
 
 aten = torch.ops.aten
 _BILINEAR, _ZEROS = 0, 0  # the numbers of an interpolation and of a padding
@@ -18,7 +18,7 @@ def convolve(
 ) -> Any:
     """Implement ``aten::cudnn_convolution``."""
     result = _convolve(x, weight, None, stride, padding, dilation, groups)
-    return result if out is None else write(out, result)
+    return result if out is None else write_out("aten::cudnn_convolution", out, result)
 
 
 def convolve_transposed(
@@ -69,7 +69,7 @@ def convolve_by_channel(
 ) -> Any:
     """Implement ``aten::_conv_depthwise2d`` and ``aten::conv_depthwise3d``: each channel has its own weights."""
     result = _convolve(x, weight, bias, stride, padding, dilation, x.shape[1])
-    return result if out is None else write(out, result)
+    return result if out is None else write_out("aten::_conv_depthwise2d", out, result)
 
 
 def _convolve(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
@@ -86,7 +86,8 @@ def batch_norm(
 
 def batch_norm_into(*args: Any, out0: Any, out1: Any, out2: Any, out3: Any) -> tuple[Any, ...]:
     """Implement ``aten::cudnn_batch_norm.out``."""
-    return tuple(map(write, (out0, out1, out2, out3), batch_norm(*args)))
+    outs = (out0, out1, out2, out3)
+    return tuple(write_out("aten::cudnn_batch_norm", *each) for each in zip(outs, batch_norm(*args), strict=True))
 
 
 def batch_norm_backward(

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.dtypes import write
+from devshim_backends._torch.simulation.dtypes import write_out
 
 aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)
@@ -57,7 +57,7 @@ def mm(left: Any, right: Any, out_dtype: torch.dtype, *, out: Any = None) -> Any
     _require_matrices(left, right, "self")
     _require(left.dtype is right.dtype, "input dtypes must be the same")
     _require_dtypes(left, out_dtype, None, out, "mat1")
-    return _return(aten.mm.default(left.to(out_dtype), right.to(out_dtype)), out)
+    return _return("aten::mm", aten.mm.default(left.to(out_dtype), right.to(out_dtype)), out)
 
 
 def addmm(
@@ -69,14 +69,14 @@ def addmm(
     _require(left.dtype is right.dtype, same)
     _require_dtypes(left, out_dtype, term, out, "mat1")
     factors = left.to(out_dtype), right.to(out_dtype)
-    return _return(aten.addmm.default(term.to(out_dtype), *factors, beta=beta, alpha=alpha), out)
+    return _return("aten::addmm", aten.addmm.default(term.to(out_dtype), *factors, beta=beta, alpha=alpha), out)
 
 
 def bmm(left: Any, right: Any, out_dtype: torch.dtype, *, out: Any = None) -> Any:
     """Implement ``aten::bmm.dtype`` and ``aten::bmm.dtype_out``."""
     _require_batches(left, right, out)
     _require_dtypes(left, out_dtype, None, out, "batch1")
-    return _return(aten.bmm.default(left.to(out_dtype), right.to(out_dtype)), out)
+    return _return("aten::bmm", aten.bmm.default(left.to(out_dtype), right.to(out_dtype)), out)
 
 
 def baddbmm(
@@ -86,7 +86,7 @@ def baddbmm(
     _require_batches(left, right, out)
     _require_dtypes(left, out_dtype, term, out, "batch1")
     factors = left.to(out_dtype), right.to(out_dtype)
-    return _return(aten.baddbmm.default(term.to(out_dtype), *factors, beta=beta, alpha=alpha), out)
+    return _return("aten::baddbmm", aten.baddbmm.default(term.to(out_dtype), *factors, beta=beta, alpha=alpha), out)
 
 
 _NAMES = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float", torch.float64: "Double"}
@@ -97,8 +97,8 @@ def _name(tensor: Any) -> str:
     return _NAMES.get(tensor.dtype, str(tensor.dtype))
 
 
-def _return(result: Any, out: Any) -> Any:
-    return result if out is None else write(out, result)
+def _return(name: str, result: Any, out: Any) -> Any:
+    return result if out is None else write_out(name, out, result)
 
 
 _FORMS: Mapping[str, Callable[..., Any]] = {"mm": mm, "addmm": addmm, "bmm": bmm, "baddbmm": baddbmm}

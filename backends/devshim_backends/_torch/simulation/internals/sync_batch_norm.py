@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.dtypes import write
+from devshim_backends._torch.simulation.dtypes import write_out
 
 
 def _wide(x: Any) -> Any:
@@ -65,7 +65,7 @@ def normalize(x: Any, weight: Any, bias: Any, mean: Any, invstd: Any, eps: float
         result = result * _per_channel(weight, x)
     if bias is not None:
         result = result + _per_channel(bias, x)
-    return result.to(x.dtype) if out is None else write(out, result)
+    return result.to(x.dtype) if out is None else write_out("aten::batch_norm_elemt", out, result)
 
 
 def backward_reduce(
