@@ -9,6 +9,7 @@ import torch
 from simulated_torch import GPU, two_gpus_for_module  # noqa: F401 - a fixture
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 
@@ -196,6 +197,43 @@ def test_operators_that_cuda_lacks_for_integers_are_refused(form, dtype, shown):
         function(torch.ones(2, 2, dtype=dtype, device=GPU))
     function(torch.ones(2, 2, dtype=dtype))
     function(torch.ones(2, 2, device=GPU))
+
+
+PRODUCTS_OF_ELEMENTS = {
+    "mul": (lambda a: a * a, "mul_cuda"),
+    "mul, number": (lambda a: a * 2, "mul_cuda"),
+    "mul, number first": (lambda a: torch.mul(2, a), "mul_cuda"),
+    "mul, out=": (lambda a: torch.mul(a, a, out=torch.empty_like(a)), "mul_cuda"),
+    "mul_": (lambda a: a.clone().mul_(a), "mul_cuda"),
+    "outer": (lambda a: torch.outer(a[0], a[0]), "mul_cuda"),
+    "attention": (lambda a: torch.nn.functional.scaled_dot_product_attention(*[a[None, None]] * 3), "mul_cuda"),
+    "abs": (lambda a: a.abs(), "abs_cuda"),
+    "abs_": (lambda a: a.clone().abs_(), "abs_cuda"),
+    "isinf": (lambda a: a.isinf(), "abs_cuda"),
+    "avg_pool2d": (lambda a: torch.nn.functional.avg_pool2d(a[None], 1), "avg_pool2d_out_cuda_frame"),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+@pytest.mark.parametrize("form", [*PRODUCTS, *PRODUCTS_OF_ELEMENTS])
+def test_operators_that_cuda_lacks_for_float8_are_refused(form, dtype):
+    function, kernel = (PRODUCTS | PRODUCTS_OF_ELEMENTS)[form]
+    shown = str(dtype).removeprefix("torch.").capitalize()
+    with pytest.raises(NotImplementedError, match=f"\"{kernel}\" not implemented for '{shown}'"):
+        function(torch.ones(2, 2, device=GPU).to(dtype))
+    function(torch.ones(2, 2, device=GPU))
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_float8_is_copied_compared_and_indexed_as_on_cuda(dtype):
+    x = torch.tensor([[1.0, 2.0], [4.0, 8.0]], device=GPU).to(dtype)
+    for found in (x.clone(), x.cpu(), torch.cat([x[:1], x[1:]]), x.t().contiguous().t(), torch.where(x == x, x, x)):
+        assert found.float().tolist() == [[1.0, 2.0], [4.0, 8.0]]
+    assert (x != x).tolist() == [[False, False]] * 2
+    assert x[1].float().tolist() == [4.0, 8.0]
+    assert x.fill_(2).float().tolist() == [[2.0, 2.0]] * 2
+    with pytest.raises(RuntimeError, match=r"getCudnnDataTypeFromScalarType\(\) not supported for Float8_e"):
+        torch.nn.functional.conv2d(x[None, None], x[None, None])
 
 
 def test_images_of_bytes_and_convolutions_of_integers_are_refused():

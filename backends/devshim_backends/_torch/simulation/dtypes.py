@@ -161,27 +161,34 @@ _FORMULAS: Mapping[str, Callable[..., torch.Tensor | None]] = {
 }
 """Operator -> its formula, which returns None for input that it does not cover."""
 
-# ---------------------------------------------------------------------- dtypes that only the CPU has
+# ---------------------------------------------------------------------- dtypes that CUDA lacks
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _BOOL_AND_INTEGERS = _INTEGERS | {torch.bool}
 _LONG, _BYTE = frozenset({torch.int64}), frozenset({torch.uint8})
+_FLOAT8 = frozenset(
+    {torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu}
+)
 _CUDNN = "getCudnnDataTypeFromScalarType() not supported for {}"
 
 LACKING: Mapping[str, tuple[frozenset[torch.dtype], str]] = {
-    **dict.fromkeys(("mm", "addmm", "addmm_", "addbmm"), (_BOOL_AND_INTEGERS, "addmm_cuda")),
-    **dict.fromkeys(("bmm", "baddbmm", "baddbmm_"), (_BOOL_AND_INTEGERS, "baddbmm_cuda")),
-    **dict.fromkeys(("addmv", "addmv_", "mv"), (_BOOL_AND_INTEGERS, "addmv_impl_cuda")),
-    **{name: (_BOOL_AND_INTEGERS, name) for name in ("dot", "vdot")},
-    "avg_pool2d": (_LONG, "avg_pool2d_out_cuda_frame"),
-    "max_pool2d_with_indices": (_INTEGERS, "max_pool2d_with_indices_out_cuda_frame"),
-    "max_pool3d_with_indices": (_INTEGERS, "max_pool3d_with_indices_out_frame"),
-    "avg_pool3d": (_LONG, "avg_pool3d_out_cuda"),
+    **dict.fromkeys(("mm", "addmm", "addmm_", "addbmm"), (_BOOL_AND_INTEGERS | _FLOAT8, "addmm_cuda")),
+    **dict.fromkeys(("bmm", "baddbmm", "baddbmm_"), (_BOOL_AND_INTEGERS | _FLOAT8, "baddbmm_cuda")),
+    **dict.fromkeys(("addmv", "addmv_", "mv"), (_BOOL_AND_INTEGERS | _FLOAT8, "addmv_impl_cuda")),
+    **{name: (_BOOL_AND_INTEGERS | _FLOAT8, name) for name in ("dot", "vdot")},
+    **dict.fromkeys(("mul", "mul_"), (_FLOAT8, "mul_cuda")),
+    **dict.fromkeys(("abs", "isinf"), (_FLOAT8, "abs_cuda")),
+    "avg_pool2d": (_LONG | _FLOAT8, "avg_pool2d_out_cuda_frame"),
+    "max_pool2d_with_indices": (_INTEGERS | _FLOAT8, "max_pool2d_with_indices_out_cuda_frame"),
+    "max_pool3d_with_indices": (_INTEGERS | _FLOAT8, "max_pool3d_with_indices_out_frame"),
+    "avg_pool3d": (_LONG | _FLOAT8, "avg_pool3d_out_cuda"),
     **{f"upsample_{mode}2d": (_BYTE, f"upsample_{mode}2d_out_frame") for mode in ("bilinear", "bicubic")},
-    "convolution": (_INTEGERS, _CUDNN),
+    "convolution": (_INTEGERS | _FLOAT8, _CUDNN),
 }
-"""Operator -> dtypes of its first argument that PyTorch's CPU build has and CUDA lacks, and the name of CUDA's kernel.
+"""Operator -> dtypes of its first argument that CUDA lacks, and the name of CUDA's kernel.
 
-Source: ``dtypes`` compared with ``dtypesIfCUDA`` in PyTorch 2.13's operator database; the names are in the errors.
+PyTorch's CPU build has them, or refuses them in words of its own. Source: ``dtypes`` compared with ``dtypesIfCUDA`` in
+PyTorch 2.13's operator database; the names are in the errors. For float8, which the database does not list, the source
+is the errors alone. CUDA copies, compares and indexes float8, as the CPU does.
 """
 
 _SCALAR_TYPES = {
@@ -191,6 +198,7 @@ _SCALAR_TYPES = {
     torch.int16: "Short",
     torch.int32: "Int",
     torch.int64: "Long",
+    **{dtype: str(dtype).removeprefix("torch.").capitalize() for dtype in _FLOAT8},
 }
 
 

@@ -128,7 +128,7 @@ def _foreach_operators() -> set[str]:
 
 
 def _in_cudas_dtypes() -> set[str]:
-    """Return the operators, with those into ``out=``, that CUDA lacks in some dtypes of the CPU."""
+    """Return the operators, with those into ``out=``, that CUDA lacks in some dtypes."""
     names = {f"{name}{form}" for name in dtypes.LACKING for form in ("", ".out")}
     return names & _registered_operators("CPU")
 
@@ -148,8 +148,9 @@ def as_one_call(
 
     def kernel_in_cudas_dtypes(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
-        if args[0].dtype in lacking and all(each.numel() for each in args if isinstance(each, torch.Tensor)):
-            raise dtypes.unsupported_dtype_error(base, args[0].dtype)
+        dtype = getattr(args[0], "dtype", None) or args[1].dtype  # the first factor of a product may be a number
+        if dtype in lacking and all(each.numel() for each in args if isinstance(each, torch.Tensor)):
+            raise dtypes.unsupported_dtype_error(base, dtype)
         if plan is None:
             plan = make_plan(operator(name))
         return compute(plan, args, kwargs)
