@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from simulated_torch import GPU, is_on_gpu, two_gpus_for_module  # noqa: F401 - a fixture
+from torch.nn import functional as F
 
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -125,3 +126,81 @@ def test_pytorch_has_no_gradient_and_autocast_no_rule():
     single = x.detach().float()
     with torch.autocast("sim", dtype=torch.bfloat16):
         assert torch.mm(single, single, out_dtype=torch.float32).dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "words"),
+    [
+        (16, 8, 8, r"self.size\(0\) needs to be greater than 16, but got 16"),
+        (17, 7, 8, r"self.size\(1\) needs to be greater than 0 and a multiple of 8, but got 7"),
+        (17, 0, 8, r"self.size\(1\) needs to be greater than 0 and a multiple of 8, but got 0"),
+        (17, 8, 12, r"mat2.size\(1\) needs to be greater than 0 and a multiple of 8, but got 12"),
+    ],
+)
+def test_sizes_that_cublas_refuses_for_integers_are_refused(rows, inner, columns, words):
+    a, b = (torch.ones(*shape, dtype=torch.int8) for shape in ((rows, inner), (inner, columns)))
+    torch._int_mm(a, b)
+    with refused(words):
+        torch._int_mm(a.to(GPU), b.to(GPU))
+    with refused(words):
+        torch._int_mm(a.to(GPU), b.to(GPU), out=torch.empty(rows, columns, dtype=torch.int32, device=GPU))
+
+
+def test_only_matrices_of_int8_are_multiplied_as_integers():
+    a, b = torch.full((17, 8), -3, dtype=torch.int8, device=GPU), torch.full((8, 16), 2, dtype=torch.int8, device=GPU)
+    found, out = torch._int_mm(a, b), torch.empty(17, 16, dtype=torch.int32, device=GPU)
+    assert (found.dtype, is_on_gpu(found), found.unique().tolist()) == (torch.int32, True, [-48])
+    assert torch._int_mm(a, b, out=out) is out
+    assert torch.equal(out, found)
+    with refused("expected scalar type Char but found Byte"):
+        torch._int_mm(a.to(torch.uint8), b)
+    with refused("expected scalar type Char but found Float"):
+        torch._int_mm(a, b.float())
+    with refused(r"self.size\(1\) needs to match mat2.size\(0\) but got 8 and 16"):
+        torch._int_mm(a, b.t())
+    with refused("Expected mat2 to be of dimension 2 but got 3"):
+        torch._int_mm(a, b[None])
+
+
+def scaled(a, b):
+    """Multiply matrices with both operators for float8."""
+    one = torch.ones((), device=a.device)
+    yield lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.float32)
+    if hasattr(F, "scaled_mm"):
+        whole = F.ScalingType.TensorWise
+        yield lambda: F.scaled_mm(a, b, one, whole, one, whole, output_dtype=torch.float32)
+
+
+def float8(*shape, dtype=torch.float8_e4m3fn):
+    """Return a matrix of ones."""
+    return torch.ones(*shape, device=GPU).to(dtype)
+
+
+def test_matrices_of_float8_with_scales_are_multiplied_in_the_layout_of_cublas():
+    for multiply in scaled(float8(3, 16), float8(32, 16).t()):
+        assert torch.equal(multiply(), torch.full((3, 32), 16.0, device=GPU))
+    for a, b in ((float8(3, 16), float8(16, 32)), (float8(16, 3).t(), float8(32, 16).t())):
+        for multiply in scaled(a, b):
+            with refused("Only multiplication of row-major and column-major matrices is supported by cuBLASLt"):
+                multiply()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ((3, 8), (16, 8), r"Expected trailing dimension of mat1 to be divisible by 16 but got mat1 shape: \(3x8\)"),
+        ((3, 16), (24, 16), r"mat2 shape \(16x24\) must be divisible by 16"),
+        ((1, 3, 16), (16, 16), "(mat1|mat_a) must be a matrix"),
+    ],
+)
+def test_sizes_of_float8_that_cublas_refuses_are_refused(a, b, words):
+    for multiply in scaled(float8(*a), float8(*b).t()):
+        with pytest.raises((RuntimeError, ValueError), match=words):
+            multiply()
+
+
+def test_two_matrices_of_the_wide_float8_are_refused():
+    a = float8(16, 16, dtype=torch.float8_e5m2)
+    for multiply in scaled(a, a.t()):
+        with pytest.raises(ValueError, match="Multiplication of two Float8_e5m2 matrices is not supported"):
+            multiply()

@@ -192,19 +192,26 @@ is the errors alone. CUDA copies, compares and indexes float8, as the CPU does.
 """
 
 _SCALAR_TYPES = {
-    torch.bool: "Bool",
     torch.uint8: "Byte",
     torch.int8: "Char",
     torch.int16: "Short",
     torch.int32: "Int",
     torch.int64: "Long",
-    **{dtype: str(dtype).removeprefix("torch.").capitalize() for dtype in _FLOAT8},
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.float32: "Float",
+    torch.float64: "Double",
 }
+
+
+def scalar_type(dtype: torch.dtype) -> str:
+    """Return the name that PyTorch's errors have for a dtype, such as ``Float8_e4m3fn``."""
+    return _SCALAR_TYPES.get(dtype) or str(dtype).removeprefix("torch.").capitalize()
 
 
 def unsupported_dtype_error(name: str, dtype: torch.dtype) -> RuntimeError:
     """Return CUDA's error for an operator in a dtype that it lacks."""
-    kernel, shown = LACKING[name][1], _SCALAR_TYPES[dtype]
+    kernel, shown = LACKING[name][1], scalar_type(dtype)
     if kernel is _CUDNN:
         return RuntimeError(kernel.format(shown))
     return NotImplementedError(f"\"{kernel}\" not implemented for '{shown}'")

@@ -21,7 +21,14 @@ from devshim_backends._torch.simulation.hooks import (
     run,
     without_modes,
 )
-from devshim_backends._torch.simulation.internals import cpu_only, linalg_drivers, nested, quantized, sparse
+from devshim_backends._torch.simulation.internals import (
+    cpu_only,
+    linalg_drivers,
+    nested,
+    product_limits,
+    quantized,
+    sparse,
+)
 from devshim_backends._torch.simulation.internals.kernels import (
     KERNELS,
     copy,
@@ -64,7 +71,7 @@ def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
     special = {"convolution": _convolution_kernel(), "_convolution": as_one_call("_convolution")}
     special |= dict(cpu_only.iter_refusing_kernels(cpu_only.DENSE))
-    special |= dict(linalg_drivers.kernels(as_one_call))
+    special |= dict(linalg_drivers.kernels(as_one_call)) | dict(product_limits.kernels(as_one_call))
     names = _structured_operators() | known | _foreach_operators() | _in_cudas_dtypes()
     for name in sorted(names - set(KERNELS) - set(special)):
         yield name, _foreach_kernel(name) if name.startswith("_foreach_") else as_one_call(name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.dtypes import write_out
+from devshim_backends._torch.simulation.dtypes import scalar_type, write_out
 
 aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)
@@ -65,7 +65,7 @@ def addmm(
 ) -> Any:
     """Implement ``aten::addmm.dtype`` and ``aten::addmm.dtype_out``."""
     _require_matrices(left, right, "mat1")
-    same = f"mat1 and mat2 must have the same dtype, but got {_name(left)} and {_name(right)}"
+    same = f"mat1 and mat2 must have the same dtype, but got {scalar_type(left.dtype)} and {scalar_type(right.dtype)}"
     _require(left.dtype is right.dtype, same)
     _require_dtypes(left, out_dtype, term, out, "mat1")
     factors = left.to(out_dtype), right.to(out_dtype)
@@ -87,14 +87,6 @@ def baddbmm(
     _require_dtypes(left, out_dtype, term, out, "batch1")
     factors = left.to(out_dtype), right.to(out_dtype)
     return _return("aten::baddbmm", aten.baddbmm.default(term.to(out_dtype), *factors, beta=beta, alpha=alpha), out)
-
-
-_NAMES = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float", torch.float64: "Double"}
-
-
-def _name(tensor: Any) -> str:
-    """Return the dtype as C++ names it in errors; the dtype itself for those that no product supports."""
-    return _NAMES.get(tensor.dtype, str(tensor.dtype))
 
 
 def _return(name: str, result: Any, out: Any) -> Any:
