@@ -926,6 +926,12 @@ LIBRARIES = {
     "torch.backends.cudnn.version() > 9000": True,
     "torch.backends.cudnn.is_acceptable(torch.ones(2, device='cuda'))": True,
     "torch.backends.cudnn.is_acceptable(torch.ones(2))": False,
+    "[torch.cudnn_is_acceptable(torch.ones(2).cuda().to(t)) for t in (torch.half, torch.float, torch.double)]": [True]
+    * 3,
+    "[torch.cudnn_is_acceptable(torch.ones(2).cuda().to(t)) for t in (torch.bfloat16, torch.int64)]": [False] * 2,
+    "torch.cudnn_is_acceptable(torch.ones(0, device='cuda'))": False,
+    "torch.cudnn_is_acceptable(torch.ones(2))": False,
+    "torch.cudnn_is_acceptable(nn.Parameter(torch.ones(2, device='cuda')))": True,
     "torch.backends.cusparselt.is_available()": True,
     "torch.backends.cusparselt.version()": 800,
     "torch.cuda.has_magma": True,
@@ -944,6 +950,16 @@ LIBRARIES = {
 @pytest.mark.usefixtures("cards")
 def test_the_libraries_of_real_cards_are_there(question: str) -> None:
     assert eval(question) == LIBRARIES[question]
+
+
+@pytest.mark.usefixtures("cards")
+def test_cudnn_is_not_acceptable_while_it_is_off() -> None:
+    x = torch.ones(2, device="cuda")
+    with torch.backends.cudnn.flags(enabled=False):
+        assert not torch.cudnn_is_acceptable(x)
+    assert torch.cudnn_is_acceptable(x)
+    cells = nn.LSTM(3, 4, device="cuda")  # asks, too
+    assert cells(torch.ones(1, 2, 3, device="cuda"))[0].is_cuda
 
 
 def test_a_program_s_choice_of_libraries_ends_with_native_names() -> None:

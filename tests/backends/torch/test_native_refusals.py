@@ -368,6 +368,10 @@ def _changes_what_autograd_needs() -> None:
     result.sum().backward()
 
 
+def _quantized() -> torch.Tensor:
+    return torch.quantize_per_tensor(torch.ones(2, device="cuda"), 0.1, 0, torch.qint8)
+
+
 TEXTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (_changes_what_autograd_needs, RuntimeError, "[torch.cuda.FloatTensor [2]], which is output 0 of Exp"),
     (
@@ -375,6 +379,11 @@ TEXTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         RuntimeError,
         "backend of indices (CPU) must match backend of values (CUDA)",
     ),
+    (lambda: _quantized().type(), RuntimeError, "Unimplemented backend QuantizedCUDA"),
+    (lambda: torch.typename(_quantized()), RuntimeError, "Unimplemented backend QuantizedCUDA"),
+    (lambda: _quantized().new(2), RuntimeError, "PrivateUse1, Meta) but got: QuantizedCUDA"),
+    (lambda: torch.eye(2).to_sparse_csr().cuda().type(), RuntimeError, "Unimplemented backend SparseCsrCUDA"),
+    (lambda: torch.eye(2).to_sparse_csr().cuda().new(2), RuntimeError, "Cannot map DispatchKey SparseCsrCUDA to a"),
     (lambda: torch.Generator("cuda").get_offset(), ds.UnsupportedError, "it has no offset"),
     (lambda: torch.Generator("cuda").graphsafe_get_state(), ds.UnsupportedError, "no state for graphs"),
     (
@@ -386,7 +395,7 @@ TEXTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), TEXTS, ids=[text for *_, text in TEXTS])
-@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*quantiz")
 def test_texts_name_cards_and_what_to_do(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
     """Texts of C++ have the names of cards, and those of devshim the right card."""
     with pytest.raises(kind, match=re.escape(text)):

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch.backends import cuda, cudnn, cusparselt
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.internals.overrides import Override
 from devshim_backends._torch.simulation.internals.state import index_of
 from devshim_backends._torch.simulation.native_names.names import CARDS
 
@@ -22,6 +24,8 @@ NCCL_VERSION = (2, 27, 5)
 """The version of NCCL that programs ask for."""
 CUSPARSELT_VERSION = 800
 """The version of cuSPARSELt that programs ask for: 0.8.0."""
+_OF_CUDNN = frozenset({torch.float16, torch.float32, torch.float64})
+"""The dtypes for which PyTorch says that cuDNN accepts them."""
 _PLANS = 4095
 """The capacity of cuFFT's cache of plans."""
 
@@ -74,6 +78,16 @@ def _no_plans(device: Any) -> int:
     return 0
 
 
+def _is_acceptable(input: Any) -> bool:
+    """Replace `torch.cudnn_is_acceptable`: cuDNN computes for a card's tensor with elements in some dtypes.
+
+    PyTorch's operators ask without this function, because they would call cuDNN, which is not there.
+    """
+    if has_torch_function_unary(input):
+        return bool(handle_torch_function(torch.cudnn_is_acceptable, (input,), input))
+    return bool(torch._C._get_cudnn_enabled() and input.is_cuda and input.dtype in _OF_CUDNN and input.numel())
+
+
 def _replacements() -> dict[str, Any]:
     """Return the replacements of attributes of ``torch._C``."""
     real, linalg, blas = torch._C, torch._C._LinalgBackend, torch._C._BlasBackend
@@ -107,6 +121,7 @@ def install(patches: Patches) -> None:
         patches.replace(torch._C, name, new)
     patches.replace(torch.cuda, "has_magma", True)
     patches.replace(torch, "_use_cudnn_rnn_flatten_weight", lambda: False)  # a build for CUDA would call cuDNN
+    patches.replace(torch, "cudnn_is_acceptable", Override(_is_acceptable, torch.cudnn_is_acceptable))
     functions = cudnn.m  # `cudnn` is an object that has this module's functions
     patches.replace(functions, "_init", lambda: True)
     patches.replace(functions, "version", lambda: CUDNN_VERSION)

@@ -28,8 +28,14 @@ _DEVICE = re.compile(
 """
 _TYPE = re.compile(rf"(?<=\[){NAME}(\w+)Type(?= \[)")
 """The type of a tensor with its shape in an error of autograd: ``[simFloatType [2]]``."""
-_KEY = re.compile(r"PrivateUseOne\b|PrivateUse1(?=' backend)")
-"""The backend of simulated GPUs: ``PrivateUseOne``, ``from the 'SparsePrivateUse1' backend``."""
+_KEY = re.compile(
+    r"PrivateUseOne\b|PrivateUse1(?=' backend)|(?<=Sparse)PrivateUse1\b|(?<=SparseCsr)PrivateUse1\b"
+    r"|(?<=Quantized)PrivateUse1\b|(?<=NestedTensor)PrivateUse1\b"
+)
+"""The backend of simulated GPUs: ``PrivateUseOne``, ``from the 'PrivateUse1' backend``, ``QuantizedPrivateUse1``.
+
+The plain name elsewhere is one in a list of all backends, which is the same on a card.
+"""
 
 
 def with_cards_names(text: str) -> str:
