@@ -186,7 +186,7 @@ def test_a_word_of_a_tensor_contains_its_keys():
     loss = (x * 3).sum()
     with pytest.raises(RuntimeError, match="incompatible tensor type"):
         x.data = y
-    words = [(each._cdata >> 3) + replaced_data._KEYS for each in (x, y)]
+    words = [(each._cdata >> 3) + replaced_data.KEYS for each in (x, y)]
     assert [relabel.WORDS[word] for word in words] == [_C._dispatch_keys(each).raw_repr() for each in (x, y)]
     relabel.WORDS[words[0]] = relabel.WORDS[words[1]]
     x.data = y
