@@ -6,6 +6,7 @@ import ast
 import importlib
 from collections import Counter
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -52,6 +53,18 @@ def test_every_feature_is_tested() -> None:
 
 def test_no_test_hides_another() -> None:
     counted = Counter(test.__name__ for cls in kit_classes() for test in own_tests(cls))
+    assert [name for name, times in counted.items() if times > 1] == []
+
+
+def test_no_helper_replaces_one_of_another_class() -> None:
+    """One class inherits from all classes of the kit. Fixtures may share a name, because they are equal."""
+    counted = Counter(
+        name
+        for cls in kit_classes()[1:]
+        if Kit in cls.__bases__
+        for name, value in vars(cls).items()
+        if isinstance(value, FunctionType) and not name.startswith("__")
+    )
     assert [name for name, times in counted.items() if times > 1] == []
 
 
