@@ -8,14 +8,17 @@ a table that was made before the replacement works, too.
 from __future__ import annotations
 
 import copy
+import ctypes
 import functools
 from collections.abc import Callable
-from types import MethodType
 from typing import Any
 
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 __all__ = ["Override", "as_method", "as_property", "with_handlers"]
+
+_as_attribute = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(("PyInstanceMethod_New", ctypes.pythonapi))
+"""Makes any callable a method of a class (https://docs.python.org/3/c-api/method.html)."""
 
 
 class Override(staticmethod):  # type: ignore[type-arg]
@@ -71,21 +74,17 @@ class Override(staticmethod):  # type: ignore[type-arg]
         return copy.copy, (self.replaced,)
 
 
-class _Method(Override):
-    """A method of a class of tensors."""
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Return the function itself as an attribute of the class, and a bound method as that of a tensor."""
-        return self if instance is None else MethodType(self.__wrapped__, instance)
-
-
 class _Property(property):
     """A property whose ``__get__``, as an attribute, is equal to that of the property that it replaces."""
 
 
 def as_method(function: Callable[..., Any], replaced: Any) -> Any:
-    """Return a method for a class of tensors; as an attribute of the class it is an `Override`."""
-    return _Method(function, replaced)
+    """Return a method for a class of tensors; as an attribute of the class it is an `Override`.
+
+    The class of the attribute looks it up and binds it in C. PyTorch reads the attribute while it calls a
+    ``__torch_function__``, and takes an exception there, such as that of Ctrl-C, for a fault of its own.
+    """
+    return _as_attribute(Override(function, replaced))
 
 
 def as_property(get: Callable[[Any], Any], replaced: Any, set: Callable[[Any, Any], None] | None = None) -> property:
