@@ -215,11 +215,12 @@ def _wrap_backward(name: str, function: Function, position: int) -> Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if _installed and len(args) > position:
+        simulated = _installed
+        if simulated and len(args) > position:
             for output, gradient in zip(args[0] or (), args[position] or (), strict=False):
                 check((output, gradient), {})
         dtypes.note_backward()
         results = compute(*args, **kwargs)
-        return no_elements.return_gradients(results, args[1]) if name == _GRADIENTS and _installed else results
+        return no_elements.return_gradients(results, args[1]) if name == _GRADIENTS and simulated else results
 
     return call
