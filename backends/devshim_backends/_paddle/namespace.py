@@ -272,7 +272,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "scalar": scalar,
     "iota": iota,
     "_take_along_last": _take_along_last,
-    "argsort": argsort,
+    "_argsort": argsort,
     "_sort": lambda x, axis: in_wider(lambda t: paddle.sort(t, axis=axis))(x),
     "_cumsum": lambda x, axis: in_wider(lambda t: paddle.cumsum(t, axis))(x),
     "_cumprod": lambda x, axis: in_wider(lambda t: paddle.cumprod(t, axis))(x),

@@ -246,7 +246,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
     "max": _extreme("max", tf.reduce_max),
     "min": _extreme("min", tf.reduce_min),
-    "mean": mean,
+    "_mean": mean,
     **{name: _on_floats(fn) for name, fn in {"ceil": tf.math.ceil, "floor": tf.floor}.items()},
     "round": _round,
     "abs": _abs,

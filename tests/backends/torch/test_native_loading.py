@@ -49,6 +49,7 @@ def test_a_script_is_loaded_to_the_current_card(source: str, location: str | Non
     assert _device(net.to(device="cuda")) == _device(net.cuda()) == "cuda:1"
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # PyTorch's own, when it writes a package
 def test_a_script_in_a_package_is_loaded_to_the_current_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package_exporter, "_gate_torchscript_serialization", False)
     path = tmp_path / "package"

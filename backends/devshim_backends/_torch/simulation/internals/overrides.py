@@ -11,14 +11,20 @@ import copy
 import ctypes
 import functools
 from collections.abc import Callable
+from operator import attrgetter
+from types import FunctionType
 from typing import Any
 
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 __all__ = ["Override", "as_method", "as_property", "with_handlers"]
 
-_as_attribute = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(("PyInstanceMethod_New", ctypes.pythonapi))
-"""Makes any callable a method of a class (https://docs.python.org/3/c-api/method.html)."""
+_bind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.py_object)
+"""The type of ``__get__`` in C, of an attribute, an instance or None, and a class."""
+_slot = ctypes.pythonapi["PyType_GetSlot"]
+_slot.restype, _slot.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)
+_DESCR_GET = 54
+"""The number of ``__get__`` in Python's stable ABI (``Py_tp_descr_get``)."""
 
 
 class Override(staticmethod):  # type: ignore[type-arg]
@@ -36,14 +42,13 @@ class Override(staticmethod):  # type: ignore[type-arg]
     def __init__(self, function: Callable[..., Any], replaced: Any) -> None:
         super().__init__(function)
         self.replaced = replaced.replaced if isinstance(replaced, Override) else replaced
+        self._kind = type(self.replaced)
         for name in ("__name__", "__qualname__", "__doc__", "__module__", "__self__"):
             if hasattr(self.replaced, name):
                 setattr(self, name, getattr(self.replaced, name))
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """The type of PyTorch's function, by which ``isinstance`` recognizes a function."""
-        return type(self.replaced)
+    __class__ = property(attrgetter("_kind"))
+    """The type of PyTorch's function, by which ``isinstance`` recognizes a function."""
 
     def __get__(self, instance: object, owner: type | None = None) -> Override:
         """Return the function itself as an attribute of a class, as for every function in C."""
@@ -74,17 +79,23 @@ class Override(staticmethod):  # type: ignore[type-arg]
         return copy.copy, (self.replaced,)
 
 
+class _Method(Override):
+    """A method of a class of tensors, which C looks up and binds like a function.
+
+    PyTorch reads the attribute while it calls a ``__torch_function__``. It takes an exception there, such as that of
+    Ctrl-C, for a fault of its own.
+    """
+
+    __get__: Any = _bind(_slot(FunctionType, _DESCR_GET))
+
+
 class _Property(property):
     """A property whose ``__get__``, as an attribute, is equal to that of the property that it replaces."""
 
 
 def as_method(function: Callable[..., Any], replaced: Any) -> Any:
-    """Return a method for a class of tensors; as an attribute of the class it is an `Override`.
-
-    The class of the attribute looks it up and binds it in C. PyTorch reads the attribute while it calls a
-    ``__torch_function__``, and takes an exception there, such as that of Ctrl-C, for a fault of its own.
-    """
-    return _as_attribute(Override(function, replaced))
+    """Return a method for a class of tensors; as an attribute of the class it is an `Override`."""
+    return _Method(function, replaced)
 
 
 def as_property(get: Callable[[Any], Any], replaced: Any, set: Callable[[Any, Any], None] | None = None) -> property:
