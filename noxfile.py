@@ -90,7 +90,10 @@ SETTINGS = {
 """Session name -> environment variables of its tests. JAX compiles every operator that a test uses: here once for all
 processes, quickly, and without making it fast."""
 ALONE = {
-    "torch": ("test_cards.py", "test_native_names.py", "test_platforms.py", "test_traps.py"),
+    "torch": (
+        *("test_cards.py", "test_native_graphs.py", "test_native_names.py", "test_native_overrides.py"),
+        *("test_platforms.py", "test_traps.py"),
+    ),
     "tensorflow": (
         *("test_conversions.py", "test_guard_policy.py", "test_removed_gpus.py", "test_simulated_full.py"),
         "test_traps.py",

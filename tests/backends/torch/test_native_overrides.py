@@ -34,6 +34,12 @@ EARLIER = _handled()
 """The table of a library that is imported before native names are switched on."""
 
 
+@pytest.fixture(autouse=True)
+def _no_functions_of_simulated_gpus() -> None:
+    """Let PyTorch list its functions again: it has cached those that simulated GPUs have in an earlier test."""
+    overrides.get_testing_overrides.cache_clear()
+
+
 class Recorder:
     """An argument that records the function of each call."""
 

@@ -63,17 +63,19 @@ def test_a_graph_made_before_a_move_reaches_the_parameter(move):
     parameter, seen = nn.Parameter(torch.ones(2, device=GPU)), []
     loss = (parameter * 3).sum()
     node = loss.grad_fn.next_functions[0][0].next_functions[0][0]
-    node.register_hook(lambda *_: seen.append(parameter.grad.tolist()))
+    hook = node.register_hook(lambda *_: seen.append(parameter.grad.tolist()))
     for device in ("cpu", GPU):
         move(parameter, device)
     parameter.register_hook(lambda gradient: gradient * 2)
-    parameter.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor is parameter))
+    arrived = parameter.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor is parameter))
     assert node.variable is parameter
     loss.backward()
     assert parameter.grad.tolist() == [6, 6]
     assert seen == [True, [6, 6]]
     (parameter * 5).sum().backward()
     assert parameter.grad.tolist() == [16, 16]
+    hook.remove()  # it refers to the parameter, whose memory the tests after this one would count
+    arrived.remove()
 
 
 def test_a_gradient_that_arrives_after_a_move_stays_on_its_gpu():
