@@ -28,7 +28,7 @@ def stop_all(agents: Sequence[Any]) -> dict[int, int]:
 
 
 def _ask(asked: list[Any], seconds: float) -> list[dict[int, Any]]:
-    """Return the answers that come in time and are no errors of Ray."""
+    """Return the answers that come in time, without errors of Ray."""
     import ray
 
     found = []

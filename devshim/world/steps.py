@@ -52,7 +52,7 @@ class Steps:
 
         Raises:
             UnsupportedError: Another thread is in a block of this kind; the order of two threads can differ between
-                ranks. Or the rank has forked this process, which is no rank.
+                ranks. Or the rank has forked this process.
         """
         if os.getpid() != self._process:
             msg = f"{what} was called in process {os.getpid()}, which is not a rank: the rank has forked it"

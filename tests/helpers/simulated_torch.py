@@ -34,6 +34,15 @@ def two_cards() -> Iterator[None]:
         ds.use(None)
 
 
+@pytest.fixture
+def gpu(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Simulate two GPUs, with PyTorch's names for cards or without, and return the name of the second."""
+    ds.use("torch")
+    with ds.simulate(2, native_names=request.param == "cuda:1"):
+        yield request.param
+    ds.use(None)
+
+
 def is_on_gpu(x: Any) -> bool:
     """Return True if a tensor is on `GPU`."""
     return str(x.device) == GPU

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import gc
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
+from simulated_torch import gpu as gpu
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -21,15 +22,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype"),
     pytest.mark.parametrize("gpu", ["sim:1", "cuda:1"], indirect=True),
 ]
-
-
-@pytest.fixture
-def gpu(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Simulate two GPUs, with PyTorch's names for cards or without, and return the name of the second."""
-    ds.use("torch")
-    with ds.simulate(2, native_names=request.param == "cuda:1"):
-        yield request.param
-    ds.use(None)
 
 
 def _parts() -> list[torch.Tensor]:
@@ -108,7 +100,7 @@ def test_a_nested_tensor_computes_what_the_cpu_computes(gpu: str, name: str) -> 
     found, wanted = CALLS[name](_nested(gpu), gpu), CALLS[name](_nested("cpu"), "cpu")
     assert (str(found.device), found.is_nested, found.layout) == (gpu, True, torch.strided)
     assert found.dtype is wanted.dtype
-    if name in ("attention", "a layer"):  # each sequence by itself
+    if name in ("attention", "a layer"):  # the sequences one by one
         for one, other in zip(found.unbind(), wanted.unbind(), strict=True):
             torch.testing.assert_close(one.cpu(), other)
     else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import gc
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from simulated_torch import gpu as gpu
 from torch.nn import functional as F
 
 import devshim as ds
@@ -20,15 +21,6 @@ pytestmark = [
 ]
 
 SCALES, ZEROS = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 1, 2])
-
-
-@pytest.fixture
-def gpu(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Simulate two GPUs, with PyTorch's names for cards or without, and return the name of the second."""
-    ds.use("torch")
-    with ds.simulate(2, native_names=request.param == "cuda:1"):
-        yield request.param
-    ds.use(None)
 
 
 def _values(on: str) -> torch.Tensor:

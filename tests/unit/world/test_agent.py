@@ -42,6 +42,16 @@ def agent() -> Iterator[Agent]:
     made.stop()
 
 
+def news_until(kind: str, agent: Agent) -> tuple[list[tuple[object, ...]], int]:
+    """Return the news up to the first of a kind, or of a minute, and the number of answers."""
+    news: list[tuple[object, ...]] = []
+    answers, until = 0, time.monotonic() + 60
+    while kind not in (each[0] for each in news) and time.monotonic() < until:
+        news += agent.news(5, answers)
+        answers += 1
+    return news, answers
+
+
 def ended(process: int) -> bool:
     """Wait until a process has ended, for a minute; return False if it has not."""
     until = time.monotonic() + 60
@@ -60,11 +70,7 @@ def ended(process: int) -> bool:
 def test_what_a_rank_has_started_ends_with_it(agent: Agent, how: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", RANK.format(end=ENDS[how]), str(tmp_path / "child")]
     agent.start({0: {"RANK": "0"}}, {}, command, b"", None, ".")
-    news: list[tuple[object, ...]] = []
-    answers = 0
-    while not any(each[0] == "end" for each in news):
-        news += agent.news(60, answers)
-        answers += 1
+    news, _ = news_until("end", agent)
     (end,) = (each for each in news if each[0] == "end")
     assert end[2] == {"kill": -signal.SIGKILL, "exit": 3, "return": 0}[how]
     assert ended(int((tmp_path / "child").read_text()))
@@ -107,11 +113,7 @@ slow = Slow()
 
 def test_a_program_that_has_ended_is_not_silent(agent: Agent) -> None:
     agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", LEAVES], b"", None, ".")
-    news: list[tuple[object, ...]] = []
-    answers, until = 0, time.monotonic() + 60
-    while "end" not in (each[0] for each in news) and time.monotonic() < until:
-        news += agent.news(5, answers)
-        answers += 1
+    news, _ = news_until("end", agent)
     assert "silent" not in (each[2] for each in news if each[0] == "state")
 
 
@@ -153,11 +155,7 @@ def test_a_rank_whose_process_goes_on_after_an_exception_is_reported(
 ) -> None:
     monkeypatch.setattr(sys.modules[Agent.__module__], "_ENDING", 1.0)
     agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", RAISES], b"", None, ".")
-    news: list[tuple[object, ...]] = []
-    answers, until = 0, time.monotonic() + 60
-    while not any(each[0] == "raised" for each in news) and time.monotonic() < until:
-        news += agent.news(5, answers)
-        answers += 1
+    news, _ = news_until("raised", agent)
     (raised,) = (each for each in news if each[0] == "raised")
     assert raised[1] == 0
     assert str(raised[2]).rstrip().endswith("ValueError: invalid literal for int() with base 10: 'x'")
@@ -178,11 +176,7 @@ with steps.start("start of the ranks of torch"):
 def test_a_rank_that_waits_in_a_collective_is_reported_once(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[Agent.__module__], "WAITS", 0.5)
     agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", WAITS], b"", None, ".")
-    news: list[tuple[object, ...]] = []
-    answers, until = 0, time.monotonic() + 60
-    while "waits" not in (each[0] for each in news) and time.monotonic() < until:
-        news += agent.news(5, answers)
-        answers += 1
+    news, answers = news_until("waits", agent)
     news += agent.news(2, answers)
     ((_, rank, report),) = (each for each in news if each[0] == "waits")
     assert isinstance(report, dict)
@@ -208,11 +202,7 @@ print("over")
 def test_a_program_may_close_all_descriptors(agent: Agent, tmp_path: Path) -> None:
     """A file of the program may then have the number of the pipe for heartbeats."""
     agent.start({0: {"RANK": "0"}}, {}, [sys.executable, "-c", CLOSES, str(tmp_path)], b"", None, ".")
-    news: list[tuple[object, ...]] = []
-    answers, until = 0, time.monotonic() + 60
-    while "end" not in (each[0] for each in news) and time.monotonic() < until:
-        news += agent.news(5, answers)
-        answers += 1
+    news, _ = news_until("end", agent)
     (end,) = (each for each in news if each[0] == "end")
     assert end[2] == 0
     assert "silent" not in (each[2] for each in news if each[0] == "state")

@@ -35,7 +35,7 @@ __all__ = [
 _ALL_DEVICES = re.compile(r"(All available devices \[)/job:[^\]]*\]")
 _FULL_NAME = re.compile(r"(?:/job:[^\s,]*)?/device:CPU:\d+")
 _NO_CUDA = " The requested device appears to be a GPU, but CUDA is not enabled."
-"""What a build for CUDA does not write."""
+"""The end of an error that only builds for CPUs write."""
 
 _backend: TensorflowSimulation
 

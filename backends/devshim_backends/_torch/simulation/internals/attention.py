@@ -53,7 +53,7 @@ def attention(
 
 
 def nested_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any, **options: Any) -> Any:
-    """Implement the same for nested tensors; on a GPU each sequence is computed by itself, in any layout, as on CUDA.
+    """Implement the same for nested tensors; on a GPU the sequences are computed one by one, in any layout, as on CUDA.
 
     The formula of C++, which also serves as the answer with a mask, needs contiguous tensors without a causal mask.
     """

@@ -95,6 +95,6 @@ def dropout_backward(grad: Any, mask: Any, scale: float) -> Any:
 
 
 def attention(query: Any, key: Any, value: Any, attend: Callable[..., Any]) -> Any:
-    """Return the attention of each sequence by itself: CUDA's kernels have one call for all of them."""
+    """Return the attention of the sequences, computed one by one: CUDA's kernels have one call for all of them."""
     parts = zip(*[each.unbind() for each in (query, key, value)], strict=True)
     return torch.nested.as_nested_tensor([attend(*[each.unsqueeze(0) for each in part]).squeeze(0) for part in parts])

@@ -46,7 +46,7 @@ class SessionDevices:
         model = about.name.replace(",", " ")  # TensorFlow's readers separate the fields at commas
         numbers = ".".join(map(str, CAPABILITY))
         fields = (f"device: {index}", f"name: {model}", "pci bus id: <undefined>", f"compute capability: {numbers}")
-        return about.total_memory or _DEFAULT_MEMORY, ", ".join(fields)
+        return memory_limit(about.total_memory, 0), ", ".join(fields)
 
     def choose(self, given: Any, *, is_of_program: bool) -> int:
         """Return the number of GPUs that a session has.
