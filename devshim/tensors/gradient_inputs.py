@@ -36,17 +36,19 @@ class Inputs:
     Args:
         args: All arguments of the function.
         positions: The result of `find_positions`.
-        found: The tensors of these arguments, if all are plain trees (`devshim.tensors.plain_gradients.collect`).
+        found: The result of `devshim.tensors.plain_gradients.collect`.
     """
 
-    def __init__(self, args: tuple[Any, ...], positions: list[int], found: list[Tensor] | None) -> None:
+    def __init__(self, args: tuple[Any, ...], positions: list[int], found: tuple[Backend, list[Tensor]] | None) -> None:
         self.positions: list[int] = positions
         self.xs: list[Tensor] = []
         self.models: list[Any] = []
         self.parameters: list[Leaf] = []
         self._paths: list[list[str]] = []
         self._backend: Backend | None = None
-        self._is_plain = found is not None and self._add_plain(found)
+        self._is_plain = found is not None
+        if found is not None:
+            self._backend, self.xs = found
         for position in () if self._is_plain else self.positions:
             before = len(self.xs), len(self.parameters)
             self._walk(args[position], partial(self._add, position))
@@ -65,17 +67,6 @@ class Inputs:
         )
 
     # ------------------------------------------------------------------ collecting
-    def _add_plain(self, found: list[Tensor]) -> bool:
-        """Fast path: add the tensors of plain trees of one framework; return False if anything must be refused."""
-        backends = {registry.TENSORS.get(kind) for kind in set(map(type, found))}
-        backend = backends.pop()
-        if backend is None or backends or "value_and_grad" in backend.gaps:
-            return False
-        if not backend.are_floating(found):
-            return False
-        self.xs, self._backend = found, backend
-        return True
-
     def _add(self, position: int, cell: Cell, node: Any) -> None:
         owner = registry.backend_for(node)
         if owner is not None:

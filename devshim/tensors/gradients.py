@@ -95,12 +95,12 @@ def _in_eager_code(
 ) -> tuple[Any, Any, list[Any]]:
     """Return the value, the other results and the gradients."""
     positions = find_positions(given, len(args))
-    xs = plain_gradients.collect(args, positions)
-    if xs is not None and not has_aux:
-        simple = plain_gradients.differentiate(fn, args, kwargs, positions, xs)
+    found = plain_gradients.collect(args, positions)
+    if found is not None and not has_aux:
+        simple = plain_gradients.differentiate(fn, args, kwargs, positions, found)
         if simple is not None:
             return simple[0], None, simple[1]
-    return Inputs(args, positions, xs).differentiate(fn, args, kwargs, _results if has_aux else None)
+    return Inputs(args, positions, found).differentiate(fn, args, kwargs, _results if has_aux else None)
 
 
 def _in_trace(

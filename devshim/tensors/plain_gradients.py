@@ -27,18 +27,29 @@ if TYPE_CHECKING:
 __all__ = ["collect", "differentiate", "differentiate_on"]
 
 
-def collect(args: tuple[Any, ...], positions: list[int]) -> list[Tensor] | None:
-    """Return the tensors of the differentiated arguments; None if one of these is not a plain tree, or has none."""
+def collect(args: tuple[Any, ...], positions: list[int]) -> tuple[Backend, list[Tensor]] | None:
+    """Return the backend and the tensors of the differentiated arguments.
+
+    Returns None if one of these is not a plain tree, or has no tensor, or if anything must be refused.
+    """
     xs: list[Tensor] = []
     for position in positions:
         before = len(xs)
         if not plain.collect(args[position], xs) or len(xs) == before:
             return None
-    return xs
+    backends = {registry.TENSORS[kind] for kind in set(map(type, xs))}
+    backend = backends.pop()
+    if backends or "value_and_grad" in backend.gaps or not backend.are_floating(xs):
+        return None
+    return backend, xs
 
 
 def differentiate(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], positions: list[int], xs: list[Tensor]
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    positions: list[int],
+    found: tuple[Backend, list[Tensor]],
 ) -> tuple[Any, list[Any]] | None:
     """Return the value and the gradients of each argument, or None, before it calls anything, if it is not simple.
 
@@ -47,14 +58,10 @@ def differentiate(
         args: Its arguments.
         kwargs: Its keyword arguments.
         positions: The positions of the differentiated arguments.
-        xs: The result of `collect`.
+        found: The result of `collect`.
     """
-    backend = registry.TENSORS[type(xs[0])]
-    if any(registry.TENSORS[kind] is not backend for kind in set(map(type, xs))):
-        return None
+    backend, xs = found
     if not engine.are_on_host(backend, xs) or backend.tracing():
-        return None
-    if not backend.are_floating(xs) or "value_and_grad" in backend.gaps:
         return None
 
     def call(variables: list[Tensor], models: list[Any]) -> tuple[Tensor, list[Tensor]]:
