@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 Shown = list[tuple[str, Any]]
-"""The output of a cell: the type of each message, and its text."""
+"""The output of a cell: the type of each message, and its text. The parts of one stream are joined."""
 Cell = Callable[[str], Shown]
 
 BEGIN = """
@@ -32,8 +32,11 @@ def cell() -> Iterator[Cell]:
 
     def hear(message: dict[str, Any]) -> None:
         kind, content = message["msg_type"], message["content"]
-        if kind == "stream":
-            shown.append((content["name"], content["text"]))
+        if kind == "stream":  # the kernel sends what was written so far every 200 ms, also inside a line
+            name, text = content["name"], content["text"]
+            if shown and shown[-1][0] == name:
+                text = shown.pop()[1] + text
+            shown.append((name, text))
         elif kind in ("execute_result", "display_data"):
             shown.append((kind, content["data"]))
         elif kind == "error":
@@ -98,6 +101,11 @@ def test_what_has_a_repr_of_ours_shows_it(cell: Cell, expression: str, has: str)
     assert kind == "execute_result"
     assert has in data["text/plain"]
     assert has in value(cell, f"repr({expression})")
+
+
+def test_text_that_the_kernel_sends_in_parts_is_one_output(cell: Cell) -> None:
+    late = "import time\nprint('one', end='', flush=True)\ntime.sleep(0.5)\nprint(' line')"
+    assert cell(late) == [("stdout", "one line\n")]
 
 
 def test_native_lines_are_printed(cell: Cell) -> None:
