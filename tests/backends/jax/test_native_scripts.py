@@ -60,15 +60,16 @@ def test_the_environment_chooses_as_with_real_gpus(environment: dict[str, str], 
     assert (done.stdout.strip(), done.returncode) == (printed, 0), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("platforms", "failed"), [("", ""), ("cpu", ""), ("cuda", "Unable to initialize backend 'cuda'")]
-)
+NOT_REGISTERED = "backend 'cuda': Backend 'cuda' is not in the list of known backends: ['cpu', 'tpu']."
+
+
+@pytest.mark.parametrize(("platforms", "failed"), [("", ""), ("cpu", ""), ("cuda", NOT_REGISTERED)])
 def test_hidden_gpus_print_no_advice(platforms: str, failed: str) -> None:
     """JAX would say that CUDA is not installed. A program that asks for CUDA alone fails as with its plug-in."""
     done = run("-c", ASK, CUDA_VISIBLE_DEVICES="-1", JAX_PLATFORMS=platforms)
     if failed:
         assert failed in done.stderr
-        assert "CUDA_VISIBLE_DEVICES='-1' hides all 2 simulated GPUs" in done.stderr
+        assert "CUDA_VISIBLE_DEVICES hides 2" in done.stderr
     else:
         assert done.stdout == "cpu [CpuDevice(id=0)] cpu:0\n", done.stderr
         assert [line for line in done.stderr.splitlines() if not line.startswith("devshim: ")] == []

@@ -11,7 +11,6 @@ from jax._src import compiler, hardware_utils, xla_bridge
 from jax._src.lib import xla_client
 
 from devshim.errors import UnsupportedError
-from devshim.registry import missing_devices
 from devshim.simulation.patching import Patches
 from devshim_backends._jax.internals import clients, layout
 from devshim_backends._jax.simulation.internals.fast_path import clear_fast_paths
@@ -108,23 +107,19 @@ def _with_true_ids(original: Callable[..., Any]) -> Callable[..., Any]:
 def _install_factories(backend: JaxBackend, *, hidden: bool) -> None:
     """Make JAX start its backends at the next question, with a CPU that is only the host, and with simulated GPUs.
 
-    If all of them are hidden, the backend ``cuda`` does not start, and JAX goes on with the CPU, as its plug-in for
-    CUDA has it.
+    If all of them are hidden, JAX does not know the backend ``cuda``: its plugin for CUDA finds no GPU, and does not
+    register it (0.10.2).
     """
-    factories = xla_bridge._backend_factories
-    own = factories["cpu"].factory
+    own = xla_bridge._backend_factories["cpu"].factory
     was_started = xla_bridge.backends_are_initialized
     with xla_bridge._backend_lock:
-        for name, priority, factory in (
-            ("cpu", 0, lambda: _started_client(backend, own)),
-            (
-                _PLATFORM,
-                _PRIORITY,
-                _fail_to_start if hidden else lambda: _gpu_client(_started_client(backend, own)),
-            ),
-        ):
-            new = xla_bridge.BackendRegistration(factory, priority, fail_quietly=hidden and name == _PLATFORM)
-            _patches.replace_item(factories, name, new)
+        factories = {name: each for name, each in xla_bridge._backend_factories.items() if name != _PLATFORM}
+        factories["cpu"] = xla_bridge.BackendRegistration(lambda: _started_client(backend, own), 0)
+        if not hidden:
+            factories[_PLATFORM] = xla_bridge.BackendRegistration(
+                lambda: _gpu_client(_started_client(backend, own)), _PRIORITY
+            )
+        _replace(xla_bridge, "_backend_factories", factories)
         _replace(hardware_utils, "has_visible_nvidia_gpu", lambda: True)
         if hidden:
             _replace(xla_bridge, "_suggest_missing_backends", lambda: None)  # JAX would say that CUDA is not installed
@@ -152,11 +147,6 @@ def _is_visible(gpu: int) -> bool:
     """Return True if ``jax_cuda_visible_devices``, or ``jax.distributed.initialize``, lets JAX use a GPU."""
     visible = str(xla_bridge.CUDA_VISIBLE_DEVICES.value)
     return visible == "all" or str(gpu) in map(str.strip, visible.split(","))
-
-
-def _fail_to_start() -> GpuClient:
-    msg = f"FAILED_PRECONDITION: No visible GPU devices: {missing_devices.why_hidden()}"
-    raise RuntimeError(msg)
 
 
 def _gpu_client(client: Any) -> GpuClient:
