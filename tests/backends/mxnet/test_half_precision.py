@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -145,20 +146,76 @@ class NumpyLoop(mx.gluon.HybridBlock):  # type: ignore[misc]  # MXNet is Any to 
         return mx.npx.foreach(lambda row, total: (row, mx.np.dot(total, total)), x, x.sum(axis=0))[1]
 
 
-@pytest.mark.skipif("not hasattr(mx, 'Device')", reason="MXNet 1.9 has no deferred compute")
-@pytest.mark.parametrize("hybridized", [False, True])
-def test_a_loop_of_2_0_is_refused(hybridized: bool) -> None:
+ONLY_2 = pytest.mark.skipif("not hasattr(mx, 'Device')", reason="MXNet 1.9 has no deferred compute")
+
+
+@ONLY_2
+def test_a_loop_of_2_0_is_refused_in_a_graph() -> None:
     x = mx.np.ones((2, 3, 3), **{DEVICE: GPU}) * 0.1
-    block = NumpyLoop()
-    if hybridized:
+    blocks = [NumpyLoop(), NumpyLoop()]
+    for block in blocks:
         block.hybridize()
-    assert block(x).shape == (3, 3)
-    block = NumpyLoop()
-    if hybridized:
-        block.hybridize()
+    assert blocks[0](x).shape == (3, 3)
     with pytest.raises(ds.UnsupportedError, match="dot in float16 inside foreach") as caught:
-        block(x.astype("float16"))
+        blocks[1](x.astype("float16"))
     assert "use a Python loop" in str(caught.value)
+
+
+def products(rows: Any, start: Any) -> Any:
+    return mx.npx.foreach(
+        lambda row, state: (mx.np.dot(row, state[0]), [mx.np.tanh(mx.np.dot(state[0], row)), state[1] + 1]), rows, start
+    )
+
+
+def powers(rows: Any, start: Any) -> Any:
+    """Multiply; MXNet needs the variables of the condition first."""
+    return mx.npx.while_loop(
+        lambda count, x: count < 2, lambda count, x: (x, [count + 1, mx.np.dot(x, x)]), start[::-1], max_iterations=2
+    )
+
+
+def branch(rows: Any, start: Any) -> Any:
+    return [
+        mx.npx.cond(
+            lambda row, x: mx.np.dot(row, x).sum() < 1,
+            lambda row, x: x,
+            lambda row, x: mx.npx.fully_connected(row, x, no_bias=True, num_hidden=3),
+            [rows[1], start[0]],
+        )
+    ]
+
+
+@ONLY_2
+@pytest.mark.parametrize("loop", [products, powers, branch])
+def test_a_loop_of_2_0_computes_in_float16(loop: Any) -> None:
+    """MXNet 2.0 has no gradients of while_loop."""
+    found = {}
+    for dtype in ("float16", "float32"):
+        rows = (mx.np.arange(18, **{DEVICE: GPU}).reshape(2, 3, 3) / 20).astype(dtype)
+        x, count = rows[0] + 0.25, mx.np.zeros(1, dtype="int32", **{DEVICE: GPU})
+        rows.attach_grad()
+        x.attach_grad()
+        with nullcontext() if loop is powers else mx.autograd.record():
+            results = loop(rows, [x, count])
+        flat = [x for each in results for x in (each if isinstance(each, list) else [each])]
+        assert {str(np.dtype(each.dtype)) for each in flat} <= {dtype, "int32"}
+        if loop is not powers:
+            mx.autograd.backward(flat[0])
+            flat += [rows.grad, x.grad]
+        found[dtype] = [each.asnumpy().astype("float64") for each in flat]
+    assert all(np.allclose(*pair, atol=0.02) for pair in zip(*found.values(), strict=True))
+
+
+@ONLY_2
+def test_a_loop_of_2_0_inside_another_is_refused() -> None:
+    rows = mx.np.ones((2, 3, 3), dtype="float16", **{DEVICE: GPU})
+    state = mx.np.zeros((), **{DEVICE: GPU})
+
+    def body(row: Any, state: Any) -> Any:
+        return mx.npx.foreach(lambda x, state: (mx.np.dot(x, x), state), row, state)
+
+    with pytest.raises(ds.UnsupportedError, match="dot in float16 inside foreach"):
+        mx.npx.foreach(body, rows, state)
 
 
 @pytest.mark.skipif("hasattr(mx, 'Device')", reason="MXNet 2.0 has no executors and no modules")

@@ -174,7 +174,7 @@ def _call_checked(function: Any, *args: Any) -> Any:
         given, out, end = (args[:-1], args[-1], (None,)) if has_out else (args, None, ())
         return half_operators.compute(lambda wide: _call(function, *wide, *end), dtype, given, out)
     if function in half_graphs.LOOPS and _has_half_on_gpu([*iter_arrays(args)]):
-        half_graphs.check_loop(function, args)
+        args, _kept = half_graphs.widen_loop(function, args)
     return _call(function, *args)
 
 

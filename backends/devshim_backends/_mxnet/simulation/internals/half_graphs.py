@@ -6,8 +6,9 @@ of ``half_operators.py`` that gets float16, and reads it again. Its variables, a
 * A `GraphOp` is a ``CachedOp`` that keeps its graph, and one more ``CachedOp`` for each combination of dtypes that
   needs casts. It replaces MXNet's class where Gluon looks it up.
 * ``Symbol.bind`` and ``simple_bind`` of 1.9 bind the graph with the casts. Those of 2.0 make a ``CachedOp``.
-* The body of a loop or branch is a graph of its own, whose dtypes cannot be inferred from outside: float16 there is
-  refused. 2.0 also makes such a body for single calls, and cannot read a graph with one that it has written.
+* The body of a loop or branch is a graph of its own. 2.0 makes one for each call, and `widen_loop` adds the casts. In
+  a graph, such as that of a hybridized block, the dtypes of a body cannot be inferred from outside: float16 there is
+  refused. 2.0 cannot read such a graph, after it has written it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from devshim_backends._mxnet.internals.native import IS_2, NAMES, dtype_code
 from devshim_backends._mxnet.simulation.internals import half_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from devshim_backends._mxnet.tensors import MxnetTensors
 
-__all__ = ["LOOPS", "check_loop", "install", "uninstall", "with_casts"]
+__all__ = ["LOOPS", "install", "uninstall", "widen_loop", "with_casts"]
 
 _FLOAT16 = 2
 """MXNet's number for the dtype, as an attribute of a variable."""
@@ -183,16 +184,37 @@ LOOPS = _loops()
 """The functions of 2.0 that run a loop or a branch -> their names."""
 
 
-def check_loop(function: Any, args: Iterable[Any]) -> None:
-    """Raise `UnsupportedError` if the body of a loop or branch of 2.0 computes what would need casts."""
-    for handle in args:
-        if isinstance(handle, c_void_p):
-            text = c_char_p()
-            check_call(_LIB.MXSymbolSaveToJSON(handle, byref(text)))
-            nodes = json.loads(text.value or b"{}").get("nodes", ())
-            found = next((node["op"] for node in nodes if node["op"] in half_operators.NAMES), None)
-            if found is not None:
-                _refuse(found, LOOPS[function])
+def widen_loop(function: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Return the arguments of a loop or branch of 2.0 with casts in its graphs, and the new graphs, to keep alive.
+
+    The arguments are the graphs, the arrays, and numbers and lists. MXNet makes the graphs anew at each call.
+    """
+    graphs = [each for each in args if isinstance(each, c_void_p)]
+    arrays = [each for each in args if isinstance(each, mx.nd.NDArray)]
+    rest = args[len(graphs) + len(arrays) :]
+    if LOOPS[function] == "foreach":
+        states, data, parameters = rest[2:5]
+        order = [*data, *states, *parameters]
+        inputs = [[arrays[order.index(position)] for position in range(len(order))]]
+    else:
+        first = 1 if LOOPS[function] == "while_loop" else 0
+        inputs = [[arrays[place] for place in places] for places in rest[first : first + len(graphs)]]
+    kept = [_widen_body(LOOPS[function], handle, given) for handle, given in zip(graphs, inputs, strict=True)]
+    handles = [old if new is None else new.handle for old, new in zip(graphs, kept, strict=True)]
+    return (*handles, *args[len(graphs) :]), kept
+
+
+def _widen_body(loop: str, handle: Any, arrays: Sequence[Any]) -> Any:
+    text = c_char_p()
+    check_call(_LIB.MXSymbolSaveToJSON(handle, byref(text)))
+    written = (text.value or b"{}").decode()
+    nodes = json.loads(written)["nodes"]
+    if any("subgraphs" in node for node in nodes):  # which MXNet cannot read again
+        if found := _find_in_bodies([{"op": loop, "subgraphs": [{"nodes": nodes}]}, *nodes]):
+            _refuse(*found)
+        return None
+    symbol = _load(written)
+    return widen(symbol, {name: NAMES[dtype_code(x)] for name, x in zip(symbol.list_inputs(), arrays, strict=True)})
 
 
 def _find_in_bodies(nodes: Iterable[Any]) -> tuple[str, str] | None:
