@@ -83,6 +83,10 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(("paddle.distributed.spawn", "paddle.distributed.launch"), _PROCESSES),
         "paddle.CUDAPinnedPlace": "it is memory that is pinned for CUDA: use paddle.CPUPlace()",
+        "paddle.inference.convert_to_mixed_precision": (
+            "Paddle converts operators that have a kernel for CUDA in that dtype, and its build for CPUs has none: "
+            "compute in float32, without this call or precision_mode"
+        ),
         "paddle.inference.Config.enable_tensorrt_engine": "it compiles for real GPUs only: leave this line out",
         "paddle.inference.Tensor.share_external_data": (
             "predictors compute on the host: pass the tensor to predictor.run([x]), or use copy_from_cpu(x.numpy())"

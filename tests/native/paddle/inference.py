@@ -79,5 +79,7 @@ refused(lambda: inference.create_predictor(configure(7)))
 refused(lambda: inference.PredictorPool(configure(2), 1))
 refused(lambda: configure().enable_tensorrt_engine(1 << 30, 1, 3))
 refused(lambda: inference.Config().enable_use_gpu(100, 0, inference.PrecisionType.Half))
+half, on_gpu = inference.PrecisionType.Half, inference.PlaceType.GPU
+refused(lambda: inference.convert_to_mixed_precision(program, parameters, "half.json", "half.params", half, on_gpu))
 handle = inference.create_predictor(configure()).get_input_handle("x")
 refused(lambda: handle.share_external_data(paddle.to_tensor(rows, place="gpu:1")))

@@ -6,13 +6,15 @@ count on its GPU as the bytes of the file or buffer that has them; what it alloc
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import paddle.inference  # noqa: F401  # adds methods to the classes in C++
+import paddle.inference  # adds methods to the classes in C++
 
 from devshim.errors import UnsupportedError
 from devshim.transfers.observers import site
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["attributes", "functions"]
 
 _ENGINE = "paddle.inference.Config.enable_tensorrt_engine"
+_CONVERT = "paddle.inference.convert_to_mixed_precision"
 _SHARE = "paddle.inference.Tensor.share_external_data"
 _MOST_OF_MEMORY = 0.95
 """The largest part of a GPU's memory that Paddle reports for its pool."""
@@ -75,8 +78,9 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
 
 def _enable_use_gpu(self: Any, memory_pool_init_size_mb: int, device_id: int = 0, precision_mode: Any = None) -> None:
     if precision_mode not in (None, core.AnalysisConfig.Precision.Float32):
-        msg = f"simulated GPUs run predictors in float32, and {site()} asks for {precision_mode}"
-        raise UnsupportedError(msg, "leave precision_mode out")
+        why, _, instead = NOT_SIMULATED[_CONVERT].partition(": ")
+        msg = f"simulated GPUs run predictors in float32, and {site()} asks for {precision_mode}: {why}"
+        raise UnsupportedError(msg, instead)
     _gpus[self] = _Gpu(int(memory_pool_init_size_mb), int(device_id))
 
 
@@ -108,6 +112,18 @@ def _refuse_engine(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)  # without a GPU, Paddle logs that it ignores the call
 
     return enable
+
+
+def _refuse_conversion(original: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement for the function that writes a model in float16: for GPUs, it would convert nothing."""
+
+    @wraps(original)
+    def convert(*args: Any, **kwargs: Any) -> None:
+        if inspect.signature(original).bind(*args, **kwargs).arguments["backend"] == paddle.inference.PlaceType.GPU:
+            raise _refuse(_CONVERT)
+        original(*args, **kwargs)
+
+    return convert
 
 
 def _set_model_buffer(original: Callable[..., None]) -> Callable[..., None]:
@@ -246,7 +262,10 @@ def _refuse_memory(original: Callable[..., None]) -> Callable[..., None]:
 # ---------------------------------------------------------------------- what is replaced
 def functions() -> dict[Any, Any]:
     """Return Paddle's functions -> their replacements."""
-    return {core.create_predictor: _create(core.create_predictor)} if hasattr(core, "create_predictor") else {}
+    if not hasattr(core, "create_predictor"):
+        return {}
+    convert = paddle.inference.convert_to_mixed_precision
+    return {core.create_predictor: _create(core.create_predictor), convert: _refuse_conversion(convert)}
 
 
 def attributes() -> Iterator[tuple[Any, str, Any]]:
