@@ -15,6 +15,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.training import server_lib
 
 from devshim_backends._tensorflow.internals.locations import keep_alive, this_process
+from devshim_backends._tensorflow.simulation.native_names.internals.session_devices import read_visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -90,9 +91,10 @@ def _wrap_join(original: Callable[..., None], backend: TensorflowSimulation) -> 
 def _wrap_server(original: Callable[..., Any], backend: TensorflowSimulation) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         server = original(*args, **kwargs)
-        counts = server.default_session_config.device_count
+        given = server.default_session_config
         gpus = backend.physical_gpus  # hidden ones too: `tf.config` changes the context of the process alone
-        counts["CPU"] = 1 + min(gpus, counts.get("GPU", gpus))
+        visible = read_visible(given.gpu_options.visible_device_list, gpus)
+        given.device_count["CPU"] = 1 + len(visible[: given.device_count.get("GPU", gpus)])
         return server
 
     return make

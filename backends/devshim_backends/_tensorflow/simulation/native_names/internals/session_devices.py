@@ -15,7 +15,7 @@ from devshim.simulation.properties import CAPABILITY
 if TYPE_CHECKING:
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["SessionDevices", "memory_limit"]
+__all__ = ["SessionDevices", "memory_limit", "read_visible"]
 
 _DEFAULT_MEMORY = 16 * 2**30
 """The bytes that TensorFlow reports for a simulated GPU without a limit; it has no value for "unlimited"."""
@@ -70,7 +70,7 @@ class SessionDevices:
         most = given.device_count.get("GPU", count)
         if not most or not count:
             return 0
-        visible = _read_visible(given.gpu_options.visible_device_list, count)[:most]
+        visible = read_visible(given.gpu_options.visible_device_list, count)[:most]
         self._require_same(visible)
         return len(visible)
 
@@ -94,7 +94,7 @@ _TWO_DEVICES = (
 )
 
 
-def _read_visible(text: str, count: int) -> list[int]:
+def read_visible(text: str, count: int) -> list[int]:
     """Return the indices of the physical GPUs in a ``visible_device_list``; all if it is empty."""
     if not text:
         return list(range(count))

@@ -9,37 +9,61 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import session_ops
+from tensorflow.python.ops.session_ops import TensorHandle
 
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name, shown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from devshim.simulation.patching import Patches
 
-__all__ = ["install", "translate_feeds"]
+__all__ = [
+    "TensorHandle",
+    "deleted_handles",
+    "install",
+    "is_handle",
+    "kept_tensors",
+    "translate_feeds",
+    "translate_handle",
+]
 
+_CREATORS = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
 _READERS = frozenset({"GetSessionTensor", "DeleteSessionTensor"})
 
 
 def install(patches: Patches) -> None:
     """Let handles name the GPUs of the program."""
-    owner = session_ops.TensorHandle
+    owner = TensorHandle
     patches.replace(owner, "__init__", _wrap_create(owner.__init__))
     patches.replace(owner, "_get_resource_handle", _wrap_resource(owner._get_resource_handle))
 
 
 def translate_feeds(feeds: dict[Any, Any]) -> dict[Any, Any]:
     """Return the values that a session feeds to references of tensors, with the handles that C++ knows."""
-    return {ref: _translate(value) if _is_handle(ref.deref()) else value for ref, value in feeds.items()}
+    return {ref: translate_handle(value) if is_handle(ref.deref()) else value for ref, value in feeds.items()}
 
 
-def _is_handle(x: Any) -> bool:
+def kept_tensors(fetches: Sequence[Any]) -> dict[int, Any]:
+    """Return the tensors that a session keeps if it computes some results: position of the handle -> tensor."""
+    found = {position: x.op.inputs[0] for position, x in enumerate(fetches) if x.op.type in _CREATORS}
+    return {position: x for position, x in found.items() if x.dtype not in (tf.resource, tf.variant)}
+
+
+def deleted_handles(operators: Iterable[Any], feeds: dict[Any, Any]) -> list[str]:
+    """Return the handles of the tensors that operators delete, from the values that a session feeds to them."""
+    values = {ref.deref(): value for ref, value in feeds.items()}
+    found = [values.get(op.inputs[0]) for op in operators if op.type == "DeleteSessionTensor"]
+    return [tf.compat.as_str_any(np.asarray(value).item()) for value in found if value is not None]
+
+
+def is_handle(x: Any) -> bool:
+    """Return True if a tensor is the text of a handle that an operator reads."""
     return bool(x.dtype == tf.string) and any(op.type in _READERS for op in x.consumers())
 
 
-def _translate(value: Any) -> Any:
+def translate_handle(value: Any) -> Any:
+    """Return a handle with the name that C++ knows."""
     array = np.asarray(value)
     if array.ndim or array.dtype.kind not in "OSU":  # TensorFlow refuses it
         return value

@@ -1,7 +1,7 @@
 """Sessions of ``tf.compat.v1``: they have a logical CPU for each simulated GPU, and show it as the GPU.
 
 `graph_devices` places the operators. TensorFlow's log of placements is written in C++ and would name logical CPUs, so
-it is written here, with TensorFlow's words. `session_memory` counts variables.
+it is written here, with TensorFlow's words. `session_memory` counts variables and kept tensors.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session
 from tensorflow.python.eager import context
@@ -56,9 +57,11 @@ def install(patches: Patches, backend: TensorflowSimulation) -> None:
         ("_extend_graph", _wrap_extend),
         ("_do_run", _wrap_do_run),
         ("run", _wrap_run),
+        ("make_callable", _wrap_make_callable),
         ("close", _wrap_close),
     ):
         patches.replace(owner, name, wrap(getattr(owner, name)))
+    patches.replace(owner, "_Callable", _callable_class(owner._Callable))
 
 
 def _wrap_definition(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +92,7 @@ def _wrap_create(original: Callable[..., None]) -> Callable[..., None]:
         self._devshim_fraction = 0.0 if target else given.gpu_options.per_process_gpu_memory_fraction
         self._devshim_memory = SessionMemory(self._devshim_fraction) if not target else None
         original(self, target, graph, own)
-        if given.log_device_placement:
+        if given.log_device_placement and not target:
             _log_mapping(self)
 
     return create
@@ -153,11 +156,19 @@ def _place(self: Any) -> GraphDevices:
 
 def _wrap_do_run(original: Callable[..., Any]) -> Callable[..., Any]:
     def do_run(self: Any, handle: Any, targets: Any, fetches: Any, feeds: Any, *args: Any) -> Any:
-        memory = getattr(self, "_devshim_memory", None)
-        if memory is not None:
-            devices = self._do_call(_place, self)  # which adds to errors where an operator was created
-            memory.add([*targets, *(each.op for each in fetches)], devices)
-        return original(self, handle, targets, fetches, session_handles.translate_feeds(feeds), *args)
+        feeds, memory = session_handles.translate_feeds(feeds), getattr(self, "_devshim_memory", None)
+        if memory is None:
+            return original(self, handle, targets, fetches, feeds, *args)
+        devices = self._do_call(_place, self)  # which adds to errors where an operator was created
+        operators = [*targets, *(each.op for each in fetches)]
+        memory.add(operators, devices)
+        kept = session_handles.kept_tensors(fetches) if handle is None else {}
+        results = original(self, handle, targets, [*fetches, *kept.values()], feeds, *args)
+        for position, value in zip(kept, results[len(fetches) :], strict=True):
+            memory.keep(tf.compat.as_str_any(results[position]), value.nbytes)
+        for each in session_handles.deleted_handles(operators, feeds):
+            memory.delete(each)
+        return results[: len(fetches)]
 
     return do_run
 
@@ -189,12 +200,61 @@ def _log_placement(self: Any, devices: GraphDevices) -> None:
 def _wrap_run(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         result = original(self, fetches, feed_dict, options, run_metadata)
-        if run_metadata is not None:
-            for step in run_metadata.step_stats.dev_stats:
-                step.device = shown_name(step.device)
-            for graph in run_metadata.partition_graphs:
-                for node in graph.node:
-                    node.device = shown_name(node.device)
+        _show_metadata(run_metadata)
         return result
 
     return run
+
+
+def _show_metadata(run_metadata: Any) -> None:
+    if run_metadata is not None:
+        for step in run_metadata.step_stats.dev_stats:
+            step.device = shown_name(step.device)
+        for graph in run_metadata.partition_graphs:
+            for node in graph.node:
+                node.device = shown_name(node.device)
+
+
+# ---------------------------------------------------------------------------------------------------- callables
+def _wrap_make_callable(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for the method that makes a function of fetches, which calls ``run``."""
+
+    def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+        if feed_list is not None:
+            return original(self, fetches, feed_list, accept_options)
+        original(self, fetches, None, accept_options)  # raises TensorFlow's errors
+        call = original(self, fetches, [], accept_options)
+        if accept_options or not isinstance(fetches, tf.Tensor):
+            return call
+
+        def compute() -> Any:
+            result = call()
+            is_handle = isinstance(result, session_handles.TensorHandle)
+            return result.get_raw_handle().encode() if is_handle else result
+
+        return compute
+
+    return make_callable
+
+
+def _callable_class(cls: Any) -> Any:
+    """Return a subclass of TensorFlow's class for the C++ callables of a session."""
+
+    class DevshimCallable(cls):  # type: ignore[misc]  # TensorFlow is Any
+        def __init__(self, of: Any, options: Any) -> None:
+            super().__init__(of, options)
+            find = of.graph.as_graph_element
+            self._devshim_operators = [getattr(x, "op", x) for x in map(find, (*options.target, *options.fetch))]
+            self._devshim_handles = [session_handles.is_handle(find(name)) for name in options.feed]
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            memory = getattr(self._session, "_devshim_memory", None)
+            if memory is not None:
+                memory.add(self._devshim_operators, _place(self._session))
+            pairs = zip(args, self._devshim_handles, strict=False)
+            given = [session_handles.translate_handle(x) if is_handle else x for x, is_handle in pairs]
+            result = super().__call__(*given, *args[len(given) :], **kwargs)
+            _show_metadata(kwargs.get("run_metadata"))
+            return result
+
+    return DevshimCallable
