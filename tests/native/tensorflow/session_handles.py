@@ -72,6 +72,7 @@ def call(x):
 
 show("gpu", keep)
 show("no device", lambda session: keep(session, None))
+show("word", lambda session: session.run(v1.get_session_handle(tf.constant("a"))).eval())
 show("identity", lambda session: session.run(on_gpu(tf.identity)))
 show("branch", lambda session: session.run(on_gpu(branch)))
 show("loop", lambda session: session.run(on_gpu(loop)))

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _CREATORS = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
+_WITHOUT_BYTES = frozenset({tf.string, tf.resource, tf.variant})
 _READERS = frozenset({"GetSessionTensor", "DeleteSessionTensor"})
 
 
@@ -45,9 +46,9 @@ def translate_feeds(feeds: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def kept_tensors(fetches: Sequence[Any]) -> dict[int, Any]:
-    """Return the tensors that a session keeps if it computes some results: position of the handle -> tensor."""
+    """Return the tensors that a session may keep on a GPU for these results: position of the handle -> tensor."""
     found = {position: x.op.inputs[0] for position, x in enumerate(fetches) if x.op.type in _CREATORS}
-    return {position: x for position, x in found.items() if x.dtype not in (tf.resource, tf.variant)}
+    return {position: x for position, x in found.items() if x.dtype not in _WITHOUT_BYTES}
 
 
 def deleted_handles(operators: Iterable[Any], feeds: dict[Any, Any]) -> list[str]:
