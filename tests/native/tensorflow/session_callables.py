@@ -2,11 +2,14 @@
 
 import contextlib
 import io
+import os
+import tempfile
 from threading import Thread
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.debug.lib import debug_data, debug_utils
 
 from devshim.testing.ports import free_port
 
@@ -97,6 +100,22 @@ for each in threads:
 for each in threads:
     each.join()
 print([found[index] for index in range(6)], memory())
+
+with tf.Graph().as_default() as graph, v1.Session() as session, tempfile.TemporaryDirectory() as folder:
+    x = v1.placeholder(tf.float32, [2], name="x")
+    with tf.device("/gpu:1"):
+        y = tf.multiply(x, 2.0, name="y")
+    watched, metadata = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
+    debug_utils.watch_graph(watched, graph, debug_urls=f"file://{folder}")
+    for _ in range(2):
+        session.run(y, {x: [1.0, 2.0]}, watched, metadata)
+    dump = debug_data.DebugDumpDir(folder, partition_graphs=metadata.partition_graphs)
+    gpu = "/job:localhost/replica:0/task:0/device:GPU:1"
+    print([name[-5:] for name in sorted(dump.devices())], "y" in dump.nodes(gpu))
+    print([x.tolist() for x in dump.get_tensors("y", 0, "DebugIdentity")])
+    print(sorted(name[-5:] for name in os.listdir(folder) if "device" in name))
+    copies = [node for each in metadata.partition_graphs for node in each.node if node.op in ("_Send", "_Recv")]
+    print(sorted({node.attr[name].s.decode()[-5:] for node in copies for name in ("send_device", "recv_device")}))
 
 for given in ({}, {"device_count": {"GPU": 1}}, {"gpu_options": v1.GPUOptions(visible_device_list="1")}):
     server = v1.train.Server({"local": [f"127.0.0.1:{free_port()}"]}, config=v1.ConfigProto(**given))

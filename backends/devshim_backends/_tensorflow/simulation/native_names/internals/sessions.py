@@ -22,6 +22,7 @@ from devshim_backends._tensorflow.simulation.native_names.internals.session_devi
     SessionDevices,
     memory_limit,
 )
+from devshim_backends._tensorflow.simulation.native_names.internals.session_dumps import show_dumps, show_metadata
 from devshim_backends._tensorflow.simulation.native_names.internals.session_memory import SessionMemory
 from devshim_backends._tensorflow.simulation.native_names.names import index_of_gpu, is_simulated_gpu, shown_name
 
@@ -200,19 +201,12 @@ def _log_placement(self: Any, devices: GraphDevices) -> None:
 def _wrap_run(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         result = original(self, fetches, feed_dict, options, run_metadata)
-        _show_metadata(run_metadata)
+        show_metadata(run_metadata)
+        if options is not None:
+            show_dumps(options)
         return result
 
     return run
-
-
-def _show_metadata(run_metadata: Any) -> None:
-    if run_metadata is not None:
-        for step in run_metadata.step_stats.dev_stats:
-            step.device = shown_name(step.device)
-        for graph in run_metadata.partition_graphs:
-            for node in graph.node:
-                node.device = shown_name(node.device)
 
 
 # ---------------------------------------------------------------------------------------------------- callables
@@ -254,7 +248,7 @@ def _callable_class(cls: Any) -> Any:
             pairs = zip(args, self._devshim_handles, strict=False)
             given = [session_handles.translate_handle(x) if is_handle else x for x, is_handle in pairs]
             result = super().__call__(*given, *args[len(given) :], **kwargs)
-            _show_metadata(kwargs.get("run_metadata"))
+            show_metadata(kwargs.get("run_metadata"))
             return result
 
     return DevshimCallable
