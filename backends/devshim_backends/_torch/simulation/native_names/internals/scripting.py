@@ -1,15 +1,13 @@
-"""``torch.jit.script``: the functions that native names replace, and the devices that a script compares and prints.
+"""``torch.jit``: the functions that native names replace, and the graphs of scripts, which use and compare cards.
 
-TorchScript knows PyTorch's own functions by their addresses. In a script, the device of a tensor is ``sim:1``, since
-C++ asks the tensor. Therefore a script that is made, or loaded, while native names are on gets a few more operators:
-those that compare, print or format a device get its text, with the card's name. They are TorchScript's own operators,
-and change nothing on another machine, so a script can be saved.
+TorchScript knows PyTorch's own functions by their addresses. The graph of a script that is made, traced or loaded while
+native names are on is changed before its first call; see `script_graphs`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,12 +16,15 @@ from torch.jit._builtins import _get_builtin_table
 from torch.jit._state import _python_cu
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.internals.state import NAME
+from devshim_backends._torch.simulation.native_names.internals.script_graphs import rewrite
 from devshim_backends._torch.simulation.native_names.names import with_index
 
-_READERS = frozenset({"aten::eq", "aten::ne", "aten::format", "aten::percentFormat", "prim::Print"})
-"""Operators that compare or print their arguments; a device among them becomes its text."""
 _Device = torch.device
+_COMPILERS = (
+    *("_jit_script_compile", "_jit_script_compile_overload"),
+    *("_create_function_from_trace", "_create_function_from_trace_with_dict"),
+)
+_METHOD_TRACERS = ("_create_method_from_trace", "_create_method_from_trace_with_dict")
 _LOADERS = ("import_ir_module", "import_ir_module_from_buffer", "_import_ir_module_from_package")
 
 
@@ -32,89 +33,10 @@ def prepare() -> None:
     _get_builtin_table()
 
 
-def _nodes(block: Any) -> Iterator[Any]:
-    for node in list(block.nodes()):
-        for inner in node.blocks():
-            yield from _nodes(inner)
-        yield node  # last, because it may be replaced
-
-
-def _is_device(value: Any) -> bool:
-    return str(value.type()) == "Device"
-
-
-class _Rewriter:
-    """The change of one graph."""
-
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
-
-    def rewrite(self) -> None:
-        """Let every reader of a device see the card's name."""
-        for node in _nodes(self._graph):
-            kind, inputs = node.kind(), list(node.inputs())
-            if kind in _READERS:
-                for position, value in enumerate(inputs):
-                    if _is_device(value):
-                        node.replaceInput(position, self._text_of(value, node))
-            elif kind == "prim::PythonOp":  # a call of a function with @torch.jit.ignore
-                for position, value in enumerate(inputs):
-                    if _is_device(value):
-                        node.replaceInput(position, self._card_of(value, node))
-            elif kind == "prim::is_cuda":
-                self._replace(node, self._insert_before(node, "prim::device", inputs, torch._C.DeviceObjType))
-            elif kind in ("prim::type", "aten::str") and _is_device(inputs[0]):
-                self._rename_output(node)
-
-    def _insert_before(self, node: Any, kind: str, inputs: list[Any], kind_of_result: Any) -> Any:
-        """Insert an operator before a node, and return its result."""
-        made = self._graph.create(kind, inputs, 1)
-        made.insertBefore(node)
-        made.output().setType(kind_of_result.get())
-        return made.output()
-
-    def _constant(self, value: Any, node: Any) -> Any:
-        """Insert a constant before a node, and return it.
-
-        This does not call ``graph.insertConstant``, whose insert point would stay at a node that is destroyed later:
-        the next pass of PyTorch's compiler would then end the process.
-        """
-        is_text = isinstance(value, str)
-        made = self._insert_before(node, "prim::Constant", [], torch._C.StringType if is_text else torch._C.IntType)
-        (made.node().s_ if is_text else made.node().i_)("value", value)
-        return made
-
-    def _renamed(self, text: Any, node: Any) -> Any:
-        """Return a text with the card's name, before a node."""
-        names = [self._constant(each, node) for each in (NAME, "cuda", -1)]
-        return self._insert_before(node, "aten::replace", [text, *names], torch._C.StringType)
-
-    def _text_of(self, device: Any, node: Any) -> Any:
-        """Return the text of a device with the card's name, before a node."""
-        return self._renamed(self._insert_before(node, "aten::str", [device], torch._C.StringType), node)
-
-    def _card_of(self, device: Any, node: Any) -> Any:
-        """Return a device with the card's name, before a node."""
-        return self._insert_before(node, "aten::device", [self._text_of(device, node)], torch._C.DeviceObjType)
-
-    def _replace(self, node: Any, device: Any) -> None:
-        """Replace ``x.is_cuda`` by a test of the type of the device of ``x``."""
-        kind = self._renamed(self._insert_before(node, "prim::type", [device], torch._C.StringType), node)
-        is_cuda = self._insert_before(node, "aten::eq", [kind, self._constant("cuda", node)], torch._C.BoolType)
-        node.output().replaceAllUsesWith(is_cuda)
-        node.destroy()
-
-    def _rename_output(self, node: Any) -> None:
-        """Let the users of a node's text see the card's name."""
-        again = self._insert_before(node, node.kind(), list(node.inputs()), torch._C.StringType)
-        node.output().replaceAllUsesWith(self._renamed(again, node))
-        node.destroy()
-
-
 def _rewrite(function: Any) -> None:
     """Change the graph of a function or a method, which the executor has not copied yet."""
     if function is not None:
-        _Rewriter(function.graph).rewrite()
+        rewrite(function.graph)
 
 
 def _compile(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,6 +49,17 @@ def _compile(real: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return compile_function
+
+
+def _trace_method(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for a method of C++ that traces a function as a method of a module."""
+
+    @functools.wraps(real)
+    def trace_method(self: Any, name: str, *args: Any, **kwargs: Any) -> None:
+        real(self, name, *args, **kwargs)
+        _rewrite(_method(self._type(), name))
+
+    return trace_method
 
 
 def _compile_class(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -239,8 +172,10 @@ def install(patches: Patches) -> None:
         name = operators.get(id(old))
         if name is not None and id(new) not in operators:
             patches.replace_item(operators, id(new), name)
-    for name in ("_jit_script_compile", "_jit_script_compile_overload"):
+    for name in _COMPILERS:
         patches.replace(torch._C, name, _compile(getattr(torch._C, name)))
+    for name in _METHOD_TRACERS:
+        patches.replace(torch._C.ScriptModule, name, _trace_method(getattr(torch._C.ScriptModule, name)))
     patches.replace(torch._C, "_jit_script_class_compile", _compile_class(torch._C._jit_script_class_compile))
     for name in _LOADERS:
         patches.replace(torch._C, name, _load(getattr(torch._C, name)))

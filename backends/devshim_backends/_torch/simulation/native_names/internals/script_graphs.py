@@ -1,0 +1,273 @@
+"""Graphs of TorchScript: the operators that let a script name, compare and use cards, and their removal.
+
+In a script, the device of a tensor is ``sim:1``, since C++ asks the tensor, and ``cuda:1`` is a device that C++ lacks.
+`rewrite` adds operators to a graph:
+
+* What compares, prints or formats a device gets its text, with the card's name.
+* What moves a tensor to ``cuda:1``, or makes one there, gets the device of an empty tensor on ``cuda:1``.
+
+They are TorchScript's own operators, and change nothing on another machine, so a script can be saved. `restore` removes
+them for an exporter that does not know them: each text is made in its own way, so that it can be found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation.internals.state import NAME
+from devshim_backends._torch.simulation.native_names.names import SHOWN
+
+__all__ = ["restore", "rewrite"]
+
+_READERS = frozenset({"aten::eq", "aten::ne", "aten::format", "aten::percentFormat", "prim::Print"})
+"""Operators that compare or print their arguments; a device among them becomes its text."""
+_MOVERS = frozenset({"aten::to", "aten::_to_copy", "aten::tensor", "aten::as_tensor"})
+"""Operators in C++ that ask for a driver before they call an operator that creates a tensor."""
+_FOR_READER, _FOR_PROGRAM, _FOR_TEST = -1, 1, -2
+"""The largest number of replacements in a text of a reader, of the program, and of a test that replaces ``is_cuda``.
+
+A text has one device, so that each of them replaces its name.
+"""
+_SHOWN = {str(simulated): str(card) for simulated, card in SHOWN.items()}
+_TYPES = {str: (torch._C.StringType, "s_"), int: (torch._C.IntType, "i_")}
+
+
+def rewrite(graph: Any) -> None:
+    """Let the operators of a graph, which the executor has not copied yet, name and use cards."""
+    rewriter = _Rewriter(graph)
+    for node in _nodes(graph):
+        rewriter.rewrite(node)
+
+
+def restore(graph: Any) -> None:
+    """Remove from a graph what `rewrite` has added."""
+    restorer = _Restorer(graph)
+    for node in _nodes(graph):
+        restorer.restore(node)
+    torch._C._jit_pass_dce(graph)
+
+
+def _nodes(block: Any) -> Iterator[Any]:
+    for node in list(block.nodes()):
+        for inner in node.blocks():
+            yield from _nodes(inner)
+        yield node  # last, because it may be replaced
+
+
+def _is_device(value: Any) -> bool:
+    return str(value.type()) == "Device"
+
+
+def _is_constant(value: Any, constant: Any) -> bool:
+    return value.node().kind() == "prim::Constant" and value.toIValue() == constant
+
+
+def _is_named(node: Any) -> bool:
+    """Return True for a text that an operator of an earlier `rewrite` names, as in a script from a file."""
+    users = [use.user for use in node.output().uses()]
+    return bool(users) and all(
+        user.kind() == "aten::replace" and _is_constant(list(user.inputs())[1], NAME) for user in users
+    )
+
+
+class _Graph:
+    """A graph, and new operators in it."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+
+    def _insert_before(self, node: Any, kind: str, inputs: list[Any], kind_of_result: Any) -> Any:
+        """Insert an operator before a node, and return its result."""
+        made = self._graph.create(kind, inputs, 1)
+        made.insertBefore(node)
+        made.output().setType(kind_of_result)
+        return made.output()
+
+    def _constant(self, value: Any, node: Any) -> Any:
+        """Insert a constant before a node, and return it.
+
+        This does not call ``graph.insertConstant``, whose insert point would stay at a node that is destroyed later:
+        the next pass of PyTorch's compiler would then end the process.
+        """
+        if value is None:
+            return self._insert_before(node, "prim::Constant", [], torch._C.NoneType.get())
+        kind, setter = _TYPES[type(value)]
+        made = self._insert_before(node, "prim::Constant", [], kind.get())
+        getattr(made.node(), setter)("value", value)
+        return made
+
+    def _device(self, text: str, node: Any) -> Any:
+        """Insert a constant device before a node, and return it."""
+        made = self._insert_before(node, "prim::Constant", [], torch._C.DeviceObjType.get())
+        made.node().s_("value", text)
+        return made
+
+
+class _Rewriter(_Graph):
+    """The change of one graph."""
+
+    def rewrite(self, node: Any) -> None:
+        """Let a node that uses a device see a card."""
+        kind, inputs = node.kind(), list(node.inputs())
+        if kind in _READERS:
+            for position, value in enumerate(inputs):
+                if _is_device(value):
+                    node.replaceInput(position, self._text_of(value, node))
+        elif kind in _MOVERS:
+            self._move(node)
+        elif kind == "aten::cuda":
+            self._replace_cuda(node)
+        elif kind == "prim::Constant":
+            self._name_card(node)
+        elif kind == "prim::PythonOp":  # a call of a function with @torch.jit.ignore
+            for position, value in enumerate(inputs):
+                if _is_device(value):
+                    node.replaceInput(position, self._card_of(value, node))
+        elif kind == "prim::is_cuda":
+            self._replace_test(node)
+        elif kind in ("prim::type", "aten::str") and _is_device(inputs[0]) and not _is_named(node):
+            self._rename_output(node)
+
+    def _renamed(self, text: Any, node: Any, reason: int) -> Any:
+        """Return a text with the card's name, before a node."""
+        names = [self._constant(each, node) for each in (NAME, "cuda", reason)]
+        return self._insert_before(node, "aten::replace", [text, *names], torch._C.StringType.get())
+
+    def _text_of(self, device: Any, node: Any) -> Any:
+        """Return the text of a device with the card's name, before a node."""
+        text = self._insert_before(node, "aten::str", [device], torch._C.StringType.get())
+        return self._renamed(text, node, _FOR_READER)
+
+    def _card_of(self, device: Any, node: Any) -> Any:
+        """Return a device with the card's name, before a node."""
+        return self._insert_before(node, "aten::device", [self._text_of(device, node)], torch._C.DeviceObjType.get())
+
+    def _replace_test(self, node: Any) -> None:
+        """Replace ``x.is_cuda`` by a test of the type of the device of ``x``."""
+        device = self._insert_before(node, "prim::device", list(node.inputs()), torch._C.DeviceObjType.get())
+        kind = self._insert_before(node, "prim::type", [device], torch._C.StringType.get())
+        operands = [self._renamed(kind, node, _FOR_TEST), self._constant("cuda", node)]
+        node.output().replaceAllUsesWith(self._insert_before(node, "aten::eq", operands, torch._C.BoolType.get()))
+        node.destroy()
+
+    def _rename_output(self, node: Any) -> None:
+        """Let the users of a node's text see the card's name."""
+        again = self._insert_before(node, node.kind(), list(node.inputs()), torch._C.StringType.get())
+        node.output().replaceAllUsesWith(self._renamed(again, node, _FOR_PROGRAM))
+        node.destroy()
+
+    def _name_card(self, node: Any) -> None:
+        """Name the card in a constant of a traced function, which has the device of a tensor in its place."""
+        if _is_device(node.output()) and node.s("value") in _SHOWN:
+            node.s_("value", _SHOWN[node.s("value")])
+
+    def _move(self, node: Any) -> None:
+        """Let an operator use the device of a tensor instead of a card's name."""
+        for position, value in enumerate(list(node.inputs())):
+            kind = str(value.type())
+            if kind in ("Device", "Optional[Device]", "Device?") and not _names_no_card(value):
+                node.replaceInput(position, self._found(value, node))
+
+    def _found(self, device: Any, node: Any) -> Any:
+        """Return the device of an empty tensor on a device, before a node.
+
+        A device of None is that of the node's tensor; this also keeps the compiler from making it a constant, because
+        ``cuda`` is the current card of each call.
+        """
+        tensor, zero = next(iter(node.inputs())), self._constant(0, node)
+        size = self._insert_before(node, "prim::ListConstruct", [zero], torch._C.ListType.ofInts())
+        options = [self._constant(None, node), self._constant(0, node), device, self._constant(None, node)]
+        if tensor.type().isSubtypeOf(torch._C.TensorType.get()):
+            name, inputs = "aten::new_empty", [tensor, size, *options]
+        else:
+            name, inputs = "aten::empty", [size, *options, self._constant(None, node)]
+        made = self._insert_before(node, name, inputs, torch._C.TensorType.get())
+        return self._insert_before(node, "prim::device", [made], torch._C.DeviceObjType.get())
+
+    def _replace_cuda(self, node: Any) -> None:
+        """Replace ``x.cuda()`` by ``x.to`` with all arguments."""
+        (tensor,) = node.inputs()
+        none, no = self._constant(None, node), self._insert_before(node, "prim::Constant", [], torch._C.BoolType.get())
+        no.node().i_("value", 0)
+        inputs = [tensor, none, none, self._device("cuda", node), none, no, no, none]
+        moved = self._insert_before(node, "aten::to", inputs, torch._C.TensorType.get())
+        node.output().replaceAllUsesWith(moved)
+        node.destroy()
+        self._move(moved.node())
+
+
+def _names_no_card(value: Any) -> bool:
+    """Return True for the device of a tensor, and for a constant that is not a card."""
+    node = value.node()
+    if node.kind() == "prim::device":
+        return True
+    return node.kind() == "prim::Constant" and not str(value.toIValue()).startswith("cuda")
+
+
+class _Restorer(_Graph):
+    """The removal of the operators that `_Rewriter` has added to one graph."""
+
+    def restore(self, node: Any) -> None:
+        """Remove what was added before a node."""
+        kind = node.kind()
+        if kind in _READERS:
+            self._restore_reader(node)
+        elif kind in _MOVERS:
+            self._restore_mover(node)
+        elif kind == "aten::replace" and _is_renamed(node.output(), _FOR_PROGRAM):
+            node.output().replaceAllUsesWith(next(iter(node.inputs())))
+
+    def _restore_reader(self, node: Any) -> None:
+        inputs = list(node.inputs())
+        if node.kind() == "aten::eq" and _is_renamed(inputs[0], _FOR_TEST):
+            device = _first_input(_first_input(inputs[0]))
+            test = self._insert_before(node, "prim::is_cuda", [_first_input(device)], torch._C.BoolType.get())
+            node.output().replaceAllUsesWith(test)
+            return
+        were = [_is_renamed(value, _FOR_READER) for value in inputs]
+        for position, value in enumerate(inputs):
+            if were[position]:
+                node.replaceInput(position, _first_input(_first_input(value)))
+            elif any(were) and node.kind() in ("aten::eq", "aten::ne"):  # the compiler has computed the other text
+                node.replaceInput(position, self._device(value.toIValue(), node))
+
+    def _restore_mover(self, node: Any) -> None:
+        inputs = list(node.inputs())
+        for position, value in enumerate(inputs):
+            if value.node().kind() == "prim::device" and _makes_nothing(_first_input(value).node()):
+                made = _first_input(value).node()
+                (device,) = [each for each in made.inputs() if str(each.type()) in ("Device", "Optional[Device]")]
+                node.replaceInput(position, device)
+                if len(inputs) == _ALL_ARGUMENTS and _is_constant(inputs[1], None):
+                    call = self._insert_before(node, "aten::cuda", inputs[:1], node.output().type())
+                    node.output().replaceAllUsesWith(call)
+
+
+_ALL_ARGUMENTS = 8
+"""The number of arguments of ``x.to`` in the form that replaces ``x.cuda()``; a program gives it a type."""
+
+
+def _first_input(value: Any) -> Any:
+    return next(iter(value.node().inputs()))
+
+
+def _is_renamed(value: Any, reason: int) -> bool:
+    node = value.node()
+    if node.kind() != "aten::replace":
+        return False
+    return all(map(_is_constant, list(node.inputs())[1:], (NAME, "cuda", reason)))
+
+
+def _makes_nothing(node: Any) -> bool:
+    """Return True for a node that makes an empty tensor to find its device."""
+    if node.kind() not in ("aten::empty", "aten::new_empty"):
+        return False
+    return any(each.toIValue() == [0] or _is_list_of_zero(each) for each in list(node.inputs())[:2])
+
+
+def _is_list_of_zero(value: Any) -> bool:
+    inputs = list(value.node().inputs())
+    return value.node().kind() == "prim::ListConstruct" and len(inputs) == 1 and _is_constant(inputs[0], 0)
