@@ -35,3 +35,76 @@ class Where:
 def make_where(x: torch.Tensor) -> Any:
     """Return an instance of the class."""
     return Where(x)
+
+
+def _to(x: torch.Tensor) -> torch.Tensor:
+    return x.to("cuda:1")
+
+
+def _to_current(x: torch.Tensor) -> torch.Tensor:
+    return x.to("cuda")
+
+
+def _to_device(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.device("cuda", 1))
+
+
+def _to_dtype(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.device("cuda"), torch.float16)
+
+
+def _to_copy(x: torch.Tensor) -> torch.Tensor:
+    return x.to("cuda:1", copy=True)
+
+
+def _to_host(x: torch.Tensor) -> torch.Tensor:
+    return x.to("cpu")
+
+
+def _to_argument(x: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+    if device is None:
+        device = torch.device("cuda")
+    return x.to(device)
+
+
+def _to_nothing(x: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+    return x.to(device=device)
+
+
+def _to_chosen(x: torch.Tensor) -> torch.Tensor:
+    return x.to("cuda:1" if float(x.sum()) > 0 else "cpu")
+
+
+def _cuda(x: torch.Tensor) -> torch.Tensor:
+    return x.cuda()
+
+
+def _tensor(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor([1.0, 2.0], device=torch.device("cuda"), requires_grad=True)
+
+
+def _number(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(2, device="cuda:1")
+
+
+def _as_tensor(x: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor([1.0, 2.0], device="cuda") + torch.as_tensor(x, device=torch.device("cuda"))
+
+
+def _ones(x: torch.Tensor) -> torch.Tensor:
+    return torch.ones(2, device="cuda") + torch.zeros_like(x, device=torch.device("cuda"))
+
+
+MOVES = {
+    each.__name__.removeprefix("_"): each
+    for each in (
+        *(_to, _to_current, _to_device, _to_dtype, _to_copy, _to_host, _to_argument, _to_nothing, _to_chosen),
+        *(_cuda, _tensor, _number, _as_tensor, _ones),
+    )
+}
+"""Functions that move a tensor to a card, or make one there."""
+
+
+def to_missing_card(x: torch.Tensor) -> torch.Tensor:
+    """Move a tensor to a card that does not exist."""
+    return x.to("cuda:7")

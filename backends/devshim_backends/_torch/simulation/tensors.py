@@ -6,12 +6,13 @@ import weakref
 from typing import Any
 
 import torch
+from torch.jit._builtins import _get_builtin_table
 from torch.overrides import has_torch_function_unary
 from torch.utils.dlpack import DLDeviceType
 
 from devshim_backends._torch.simulation.internals.generators import Generator
 from devshim_backends._torch.simulation.internals.overrides import as_method, as_property, with_handlers
-from devshim_backends._torch.simulation.internals.patches import install
+from devshim_backends._torch.simulation.internals.patches import install, install_item
 from devshim_backends._torch.simulation.internals.replaced_data import apply, set_data
 from devshim_backends._torch.simulation.internals.state import (
     CURRENT,
@@ -142,6 +143,7 @@ def patch_permanently() -> None:
 def patch() -> None:
     """Install all patches of this module except the permanent one."""
     install(torch, "Generator", Generator)  # C++ would ask the device to make one
+    install_item(_get_builtin_table(), id(Generator), "aten::Generator")  # the class that TorchScript knows
     install(torch.nn.Module, "_apply", apply)
     for method in (new_tensor, dlpack_device, pin_memory, is_pinned):
         name = method.__name__ if method is not dlpack_device else "__dlpack_device__"

@@ -28,6 +28,7 @@ from devshim_backends._torch.simulation.native_names.internals import (
     forking,
     messages,
     numbered,
+    onnx_export,
     profiling,
     script_calls,
     scripting,
@@ -53,6 +54,7 @@ _MODULES = (
     libraries,
     custom_operators,
     numbered,
+    onnx_export,
     messages,
     forking,
     deterministic,
@@ -125,6 +127,7 @@ def _uninstall() -> None:
     forking.forget()
     _PATCHES.undo()
     refused.uninstall()
+    onnx_export.uninstall()
     custom_operators.uninstall()
     compiled_libraries.uninstall()
     deterministic.uninstall()

@@ -83,6 +83,7 @@ class _Graph:
         """Insert an operator before a node, and return its result."""
         made = self._graph.create(kind, inputs, 1)
         made.insertBefore(node)
+        made.copyMetadata(node)  # errors name the line
         made.output().setType(kind_of_result)
         return made.output()
 
