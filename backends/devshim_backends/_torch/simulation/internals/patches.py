@@ -1,18 +1,18 @@
 """Replacing attributes of PyTorch, and restoring them.
 
 The modules with patches document what they patch and why nothing else works: `tensors` in the package above, and
-`attention`, `comm`, `accelerator`, `engine`, `indices`, `defaults` and `streams` in this one.
+`attention`, `comm`, `accelerator`, `engine`, `indices`, `defaults`, `messages` and `streams` in this one.
 """
 
 from __future__ import annotations
 
 from devshim.simulation.patching import Patches
 
-_PATCHES = Patches()
-
-install = _PATCHES.replace
+ALL = Patches()
+"""All replaced attributes and items."""
+install = ALL.replace
 """Replace an attribute until `uninstall_all`; an inherited attribute is restored by deleting the new one."""
-install_item = _PATCHES.replace_item
+install_item = ALL.replace_item
 """Set an item of a dictionary until `uninstall_all`."""
-uninstall_all = _PATCHES.undo
+uninstall_all = ALL.undo
 """Restore all replaced attributes, the latest first."""

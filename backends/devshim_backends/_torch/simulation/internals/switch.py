@@ -26,6 +26,7 @@ from devshim_backends._torch.simulation.internals import (
     engine,
     generators,
     indices,
+    messages,
     module,
     patches,
     streams,
@@ -76,6 +77,7 @@ def set_gpus(count: int, limit: int | None, *, named: bool = False) -> None:
 def _patch() -> None:
     device_names.patch()
     engine.patch()
+    messages.patch()
     tensors.patch()
     attention.patch()
     comm.patch()

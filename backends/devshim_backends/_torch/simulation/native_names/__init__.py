@@ -21,8 +21,6 @@ The modules that only this adapter has are in ``internals``.
 | `tensors`, `saved_devices` | methods and properties of tensors and storages |
 | `constructors` | functions that create tensors, and the default device |
 | `numbered` | ``torch.device(1)`` |
-| `messages` | the texts of errors that C++ raises |
-| `slots` | methods of classes written in C |
 | `tensor_types` | ``torch.cuda.FloatTensor`` and the other legacy types |
 | `forking` | forked processes, which cannot use CUDA |
 | `deterministic` | ``torch.use_deterministic_algorithms`` |
@@ -33,7 +31,8 @@ The modules that only this adapter has are in ``internals``.
 | `autocast` | ``torch.autocast("cuda")`` |
 | `refused` | calls that raise `UnsupportedError` |
 | `compiling` | ``torch.compile``: fake tensors, and its default backend |
-| `scripting` | ``torch.jit.script`` |
+| `scripting`, `script_graphs`, `script_calls` | ``torch.jit``: scripts that use and compare cards |
+| `script_files`, `onnx_export` | files of scripts, and ``torch.onnx.export`` |
 | `distributed`, `distributed_random` | ``torch.distributed`` with the backend nccl, and random operators there |
 | `backends`, `nccl_checks` | which backend a program gets, and what NCCL's process group refuses |
 | `coalescing`, `nccl_options`, `step_times` | parts of ``torch.distributed`` that gloo or simulated GPUs lack |

@@ -26,11 +26,11 @@ from devshim_backends._torch.simulation.native_names.internals import (
     deterministic,
     distributed_random,
     forking,
-    messages,
     numbered,
     onnx_export,
     profiling,
     script_calls,
+    script_files,
     scripting,
     streams,
     sync_debug,
@@ -55,10 +55,10 @@ _MODULES = (
     custom_operators,
     numbered,
     onnx_export,
-    messages,
     forking,
     deterministic,
     script_calls,
+    script_files,
     scripting,  # the last one: it reads what the others have replaced
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.native_names.internals import slots
+from devshim_backends._torch.simulation.internals import slots
 
 _DTYPES = {
     "FloatTensor": torch.float32,

@@ -1,0 +1,83 @@
+"""Files of TorchScript: they name the card of each tensor, so that they can be loaded on another machine.
+
+C++ writes the device of a tensor as ``sim:1``, which a process without simulated GPUs cannot read. A file is a zip
+archive. In its pickles, the device stands before the number of elements; each of these texts gets the card's name.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.internals.state import NAME
+
+__all__ = ["install"]
+
+_TEXT, _MEMO, _NUMBER = b"X(.)\0\0\0", b"(?:q.|r.{4})", b"(?:K.|M..|J.{4}|\x8a.{1,9}?)"
+_DEVICE = re.compile(_TEXT + NAME.encode() + rb"(:\d+)(" + _MEMO + b"?" + _NUMBER + b"tQ)", re.DOTALL)
+"""The device and the number of elements at the end of a tensor's entry in a pickle, and the opcodes after them."""
+_WRITTEN_BY_PYTORCH = frozenset({"version", ".data/version", ".data/serialization_id"})
+
+
+def _name_cards(pickled: bytes) -> bytes:
+    def renamed(found: re.Match[bytes]) -> bytes:
+        text = b"cuda" + found[2]
+        return b"X" + len(text).to_bytes(4, "little") + text + found[3]
+
+    return _DEVICE.sub(renamed, pickled)
+
+
+def _rewritten(archive: bytes) -> bytes:
+    """Return an archive whose pickles name cards."""
+    reader = torch._C.PyTorchFileReader(io.BytesIO(archive))
+    names = [name for name in reader.get_all_records() if name not in _WRITTEN_BY_PYTORCH]
+    if not any(NAME.encode() in reader.get_record(name) for name in names if name.endswith(".pkl")):
+        return archive
+    made = io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(made)
+    writer.set_min_version(int(reader.get_record("version")))
+    for name in names:
+        content = reader.get_record(name)
+        if name.endswith(".pkl"):
+            content = _name_cards(content)
+        writer.write_record(name, content, len(content))
+    writer.write_end_of_file()
+    return made.getvalue()
+
+
+def _save_to_buffer(real: Callable[..., bytes]) -> Callable[..., bytes]:
+    """Return a replacement for a method of C++ that returns an archive."""
+
+    @functools.wraps(real)
+    def save_to_buffer(*args: Any, **kwargs: Any) -> bytes:
+        return _rewritten(real(*args, **kwargs))
+
+    return save_to_buffer
+
+
+def _save(real: Callable[..., bytes]) -> Callable[..., None]:
+    """Return a replacement for a method of C++ that writes a file, by the one that returns its content."""
+
+    @functools.wraps(real)
+    def save(self: Any, filename: Any, *args: Any, **kwargs: Any) -> None:
+        Path(filename).write_bytes(_rewritten(real(self, *args, **kwargs)))
+
+    return save
+
+
+def install(patches: Patches) -> None:
+    """Install the replacements."""
+    for kind in (torch._C.ScriptModule, torch._C.ScriptFunction):
+        for name in ("", "_for_mobile"):
+            file, buffer = ("save", "save_to_buffer") if not name else (f"_save{name}", f"_save_to_buffer{name}")
+            if hasattr(kind, buffer):
+                real = getattr(kind, buffer)
+                patches.replace(kind, file, _save(real))
+                patches.replace(kind, buffer, _save_to_buffer(real))
