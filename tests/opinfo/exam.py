@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from call import Call, takes_out
 from compare import HOST, Differs, require_alike, require_device
-from known import UNDEFINED
+from known import CUDAS_DRIVERS, UNDEFINED
 from torch.testing._internal.common_device_type import onlyCPU
 
 if TYPE_CHECKING:
@@ -52,10 +52,12 @@ def examine(operator: Any, gpu: torch.device, used: Callable[[], int], max_sampl
     try:
         for on_gpu, host in _samples(operator, gpu, max_samples):
             sides = Sides({HOST: host, gpu: on_gpu}, operator.name not in UNDEFINED, report)
-            if is_on_cuda(operator):
-                _examine_sample(operator, sides)
+            if not is_on_cuda(operator):
+                _examine_refusal(operator, on_gpu, report, NotImplementedError, "")
+            elif not _has_driver(operator, on_gpu):
+                _examine_refusal(operator, on_gpu, report, RuntimeError, "is not supported on CUDA")
             else:
-                _examine_refusal(operator, on_gpu, report)
+                _examine_sample(operator, sides)
             report.samples += 1
     except Exception as error:
         report.causes.append(f"sample {report.samples} cannot be made: {_describe(error)}")
@@ -84,12 +86,21 @@ def is_on_cuda(operator: Any) -> bool:
     return bool(operator.dtypesIfCUDA) and onlyCPU not in operator.decorators
 
 
-def _examine_refusal(operator: Any, call: Call, report: Report) -> None:
-    """Require the error that PyTorch has for an operator that a device lacks."""
+def _has_driver(operator: Any, call: Call) -> bool:
+    """Return True if CUDA has the driver that a sample names, or if it names none."""
+    driver = call.kwargs.get("driver")
+    return driver is None or driver in CUDAS_DRIVERS.get(operator.name, {driver})
+
+
+def _examine_refusal(operator: Any, call: Call, report: Report, kind: type[Exception], text: str) -> None:
+    """Require the error that PyTorch has for an operator, or a driver, that a device lacks."""
     try:
         call.forward(operator)
-    except NotImplementedError:
-        report.not_on_cuda += 1
+    except kind as error:
+        if text in str(error):
+            report.not_on_cuda += 1
+        else:
+            report.causes.append(f"sample {report.samples}: refused for another reason: {_describe(error)}")
     else:
         report.causes.append(f"sample {report.samples}: the GPU computes what CUDA does not have")
 

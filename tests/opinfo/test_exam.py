@@ -150,6 +150,26 @@ def test_what_cuda_does_not_have_must_be_refused(gpu, lacking):
     assert causes(Operator(torch.exp, **lacking), gpu) == ["sample 0: the GPU computes what CUDA does not have"]
 
 
+def test_a_driver_that_cuda_does_not_have_must_be_refused(gpu):
+    def with_driver(function):
+        operator = Operator(function, name="linalg.lstsq")
+        operator.sample_inputs = lambda device, dtype, requires_grad: iter(
+            [SampleInput(torch.ones(2, device=device, dtype=dtype), kwargs={"driver": "gelsd"})]
+        )
+        return operator
+
+    def refuse(text):
+        def function(x, driver):
+            raise RuntimeError(text)
+
+        return function
+
+    report = exam.examine(with_driver(refuse("`driver` is not supported on CUDA")), gpu, lambda: 0)
+    assert (report.not_on_cuda, report.passed, report.causes) == (1, {}, [])
+    assert causes(with_driver(lambda x, driver: x), gpu) == ["sample 0: the GPU computes what CUDA does not have"]
+    assert "refused for another reason" in causes(with_driver(refuse("a fault")), gpu)[0]
+
+
 def test_an_outcome_that_differs_from_the_known_one_fails(monkeypatch):
     def report(name, *causes, samples=1):
         return {"operator": name, "samples": samples, "causes": list(causes)}

@@ -211,6 +211,14 @@ PRODUCTS_OF_ELEMENTS = {
     "abs_": (lambda a: a.clone().abs_(), "abs_cuda"),
     "isinf": (lambda a: a.isinf(), "abs_cuda"),
     "avg_pool2d": (lambda a: torch.nn.functional.avg_pool2d(a[None], 1), "avg_pool2d_out_cuda_frame"),
+    "_foreach_mul": (lambda a: torch._foreach_mul([a], [a]), "foreach_binary_op_list_cuda"),
+    "_foreach_mul_": (lambda a: torch._foreach_mul_([a.clone()], [a]), "foreach_binary_op_list_cuda_"),
+    "_foreach_mul, number": (lambda a: torch._foreach_mul([a], 2), "foreach_binary_op_scalar_cuda"),
+    "_foreach_mul_, numbers": (lambda a: torch._foreach_mul_([a.clone()], [2.0]), "foreach_binary_op_scalarlist_cuda_"),
+    "_foreach_mul, tensor": (lambda a: torch._foreach_mul([a], a[0, 0]), "foreach_binary_op_scalar_cuda"),
+    "_foreach_abs": (lambda a: torch._foreach_abs([a]), "foreach_unary_op_cuda"),
+    "_foreach_abs_": (lambda a: torch._foreach_abs_([a.clone()]), "foreach_unary_op_cuda_"),
+    "_foreach_zero_": (lambda a: torch._foreach_zero_([a.clone()]), "foreach_zero_cuda_"),
 }
 
 

@@ -191,6 +191,22 @@ PyTorch 2.13's operator database; the names are in the errors. For float8, which
 is the errors alone. CUDA copies, compares and indexes float8, as the CPU does.
 """
 
+_ON_LISTS = {
+    **{
+        f"_foreach_mul{form}{overload}": f"foreach_binary_op_{kind}_cuda{form}"
+        for form in ("", "_")
+        for overload, kind in (
+            (".List", "list"),
+            (".Scalar", "scalar"),
+            (".ScalarList", "scalarlist"),
+            (".Tensor", "scalar"),
+        )
+    },
+    **{f"_foreach_abs{form}": f"foreach_unary_op_cuda{form}" for form in ("", "_")},
+    "_foreach_zero_": "foreach_zero_cuda_",
+}
+"""Operator on lists -> the name of CUDA's kernel, which lacks float8, in the source of PyTorch."""
+
 _SCALAR_TYPES = {
     torch.uint8: "Byte",
     torch.int8: "Char",
@@ -211,10 +227,28 @@ def scalar_type(dtype: torch.dtype) -> str:
 
 def unsupported_dtype_error(name: str, dtype: torch.dtype) -> RuntimeError:
     """Return CUDA's error for an operator in a dtype that it lacks."""
-    kernel, shown = LACKING[name][1], scalar_type(dtype)
+    kernel = LACKING[name][1]
     if kernel is _CUDNN:
-        return RuntimeError(kernel.format(shown))
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{shown}'")
+        return RuntimeError(kernel.format(scalar_type(dtype)))
+    return _not_implemented(kernel, dtype)
+
+
+def _not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type(dtype)}'")
+
+
+def on_cudas_lists(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel for an operator on lists that refuses the dtypes of the first tensor that CUDA lacks."""
+    kernel = _ON_LISTS.get(name)
+    if kernel is None:
+        return compute
+
+    def compute_on_lists(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if tensors and tensors[0].dtype in _FLOAT8:
+            raise _not_implemented(kernel, tensors[0].dtype)
+        return compute(tensors, *args, **kwargs)
+
+    return compute_on_lists
 
 
 # ---------------------------------------------------------------------- Fourier transforms

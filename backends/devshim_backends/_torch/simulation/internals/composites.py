@@ -190,4 +190,4 @@ def _foreach_kernel(name: str) -> Callable[..., Any]:
         except MixedDevicesError:
             return operator(name)._op_dk(composite, *args, **kwargs)
 
-    return kernel
+    return dtypes.on_cudas_lists(name, kernel)

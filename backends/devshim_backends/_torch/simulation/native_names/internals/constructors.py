@@ -15,8 +15,8 @@ from torch.overrides import has_torch_function
 from torch.utils._device import DeviceContext, _device_constructors
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.internals.overrides import Override
 from devshim_backends._torch.simulation.internals import slots
+from devshim_backends._torch.simulation.internals.overrides import Override
 from devshim_backends._torch.simulation.native_names.names import to_simulated, with_index
 from devshim_backends._torch.tracing import compiles_here
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from devshim.simulation.patching import Patches
-from devshim_backends._torch.simulation.internals.state import NAME
 from devshim_backends._torch.simulation.internals import slots
+from devshim_backends._torch.simulation.internals.state import NAME
 from devshim_backends._torch.simulation.native_names.names import SHOWN
 
 _device = torch.device

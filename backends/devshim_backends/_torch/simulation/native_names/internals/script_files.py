@@ -25,6 +25,9 @@ _DEVICE = re.compile(_TEXT + NAME.encode() + rb"(:\d+)(" + _MEMO + b"?" + _NUMBE
 """The device and the number of elements at the end of a tensor's entry in a pickle, and the opcodes after them."""
 _WRITTEN_BY_PYTORCH = frozenset({"version", ".data/version", ".data/serialization_id"})
 
+_METHODS = {"save": "save_to_buffer", "_save_for_mobile": "_save_to_buffer_for_mobile"}
+"""The methods that write a file -> those that return its content."""
+
 
 def _name_cards(pickled: bytes) -> bytes:
     def renamed(found: re.Match[bytes]) -> bytes:
@@ -75,9 +78,8 @@ def _save(real: Callable[..., bytes]) -> Callable[..., None]:
 def install(patches: Patches) -> None:
     """Install the replacements."""
     for kind in (torch._C.ScriptModule, torch._C.ScriptFunction):
-        for name in ("", "_for_mobile"):
-            file, buffer = ("save", "save_to_buffer") if not name else (f"_save{name}", f"_save_to_buffer{name}")
-            if hasattr(kind, buffer):
-                real = getattr(kind, buffer)
+        for file, buffer in _METHODS.items():
+            real = getattr(kind, buffer, None)
+            if real is not None:  # a function cannot be saved for a mobile device
                 patches.replace(kind, file, _save(real))
                 patches.replace(kind, buffer, _save_to_buffer(real))
