@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from typing import ClassVar
 
 import pytest
 import torch
@@ -45,6 +47,46 @@ def test_tensors_are_not_sequences_during_and_after_a_guard():
         assert torch.tensor(losses).tolist() == [1.0, 2.0]
     assert torch.tensor(losses).tolist() == [1.0, 2.0]
     assert torch.tensor([losses[0].as_subclass(born)]).tolist() == [1.0]
+
+
+class Seen(torch.Tensor):
+    """Tensors whose handler records the calls that it gets."""
+
+    calls: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        cls.calls.append(function.__name__)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+class SeenByMode(torch.overrides.TorchFunctionMode):
+    """A mode that records the calls that it gets."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        Seen.calls.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("read", [float, int, bool, repr, complex, torch.Tensor.item, torch.Tensor.tolist])
+@pytest.mark.parametrize("mode", [False, True])
+def test_a_handler_gets_no_calls_of_a_guard(read, mode):
+    """The guard itself asks a tensor for its device."""
+    scalar = torch.ones((), device="sim:1")
+    scalar = scalar if mode else scalar.as_subclass(Seen)
+
+    def calls():
+        with SeenByMode() if mode else contextlib.nullcontext():
+            Seen.calls.clear()
+            read(scalar)
+            return Seen.calls.copy()
+
+    expected = calls()
+    with ds.transfers() as log, ds.guard("log"):
+        assert calls() == expected
+    assert log.count == 0
+    with ds.guard("error"), pytest.raises(ds.TransferError):
+        calls()
 
 
 def test_scalars_of_a_gpu_in_a_list_are_reported():

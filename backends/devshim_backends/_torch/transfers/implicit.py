@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import has_torch_function_unary
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
@@ -50,6 +51,12 @@ class TorchTransferHooks(Backend):
         """Return the device of a tensor's values; None on ``meta``, in a trace, and under a ``FakeTensorMode``."""
         if self.is_tracer(x) or self.compiling():  # in this order: a compiler stops reading here
             return None
+        if has_torch_function_unary(x):  # a handler sees the calls of the program only
+            with torch._C.DisableTorchFunction():
+                return self._device_of_values(x)
+        return self._device_of_values(x)
+
+    def _device_of_values(self, x: Any) -> Device | None:
         if x.is_cpu is True:  # the host's tensors and those below are not reported
             return CPU
         if self.tracing():
