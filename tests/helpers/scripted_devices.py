@@ -108,3 +108,14 @@ MOVES = {
 def to_missing_card(x: torch.Tensor) -> torch.Tensor:
     """Move a tensor to a card that does not exist."""
     return x.to("cuda:7")
+
+
+def pins(x: torch.Tensor) -> tuple[bool, bool, torch.Tensor]:
+    """Return True if a tensor is pinned, and if a pinned copy of it is, and the copy."""
+    pinned = x.pin_memory()
+    return x.is_pinned(), pinned.is_pinned(), pinned.pin_memory()
+
+
+def makes_pinned() -> torch.Tensor:
+    """Make a pinned tensor."""
+    return torch.empty([2], pin_memory=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from scripted_devices import MOVES, to_missing_card
+from scripted_devices import MOVES, makes_pinned, pins, to_missing_card
 from simulated_torch import two_cards
 from torch import nn
 
@@ -96,6 +96,30 @@ def test_a_script_draws_with_a_generator_of_the_host() -> None:
         return torch.rand([2], generator=torch.Generator())
 
     assert torch.jit.script(draws)().device.type == "cpu"
+
+
+def test_a_script_draws_with_the_generator_of_a_card_that_is_an_argument() -> None:
+    def draws(generator: torch.Generator) -> torch.Tensor:
+        return torch.rand([2], generator=generator, device="cuda:1")
+
+    found = torch.jit.script(draws)(torch.Generator("cuda:1").manual_seed(3))
+    assert found.tolist() == torch.rand(2, generator=torch.Generator("cuda:1").manual_seed(3), device="cuda:1").tolist()
+
+
+def test_a_script_pins_memory() -> None:
+    script, x = torch.jit.script(_copy(pins)), torch.ones(2)
+    *flags, pinned = script(x)
+    assert flags == [False, True]
+    assert pinned.is_pinned()
+    assert pinned.tolist() == [1, 1]
+    assert script(pinned)[0]
+    with pytest.raises(RuntimeError, match=r"cannot pin 'torch.cuda.FloatTensor'"):
+        script(x.cuda())
+
+
+def test_a_script_that_makes_pinned_memory_says_what_to_write_instead() -> None:
+    with pytest.raises(NotImplementedError, match=r"pin_memory=True[^$]*Hint: make the tensor without pin_memory"):
+        torch.jit.script(_copy(makes_pinned))()
 
 
 # ---------------------------------------------------------------------- torch.onnx

@@ -21,6 +21,7 @@ from devshim_backends._torch.simulation.internals.kernels import KERNELS
 from devshim_backends._torch.simulation.internals.schemas import PLANS, plan_of
 from devshim_backends._torch.simulation.internals.state import TYPES
 from devshim_backends._torch.simulation.native_names.names import to_simulated
+from devshim_backends._torch.simulation.tensors import is_pinned, mark_pinned
 
 _OWN = ("empty.memory_format", "empty_strided", "_efficientzerotensor", "zeros", "ones", "full", "scalar_tensor")
 _KERNELS = {
@@ -50,6 +51,13 @@ def _assert_tensor_metadata(x: Any, *args: Any, device: Any = None, **kwargs: An
     _assert_metadata.redispatch(_ON_HOST, x, *args, device=to_simulated(device), **kwargs)
 
 
+def _pin(x: Any, device: Any = None) -> Any:
+    """Return a copy of a host tensor that counts as pinned: C++ calls this for a script."""
+    copy = x.clone()
+    mark_pinned(copy)
+    return copy
+
+
 def install() -> None:
     """Register the kernels."""
     if not _PERMANENT:
@@ -64,6 +72,8 @@ def install() -> None:
         for name, kernel in _KERNELS.items():
             library.impl(name, kernel, "CUDA")
     library.impl("_assert_tensor_metadata", _assert_tensor_metadata, "PrivateUse1")
+    library.impl("is_pinned", is_pinned, "CPU")
+    library.impl("_pin_memory", _pin, "CPU")
     _WHILE_ON.append(library)
 
 

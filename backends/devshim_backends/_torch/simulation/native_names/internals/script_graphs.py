@@ -62,7 +62,7 @@ def _is_device(value: Any) -> bool:
 
 
 def _is_constant(value: Any, constant: Any) -> bool:
-    return value.node().kind() == "prim::Constant" and value.toIValue() == constant
+    return bool(value.node().kind() == "prim::Constant" and value.toIValue() == constant)
 
 
 def _is_named(node: Any) -> bool:
