@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["keep_below", "largest_draw", "nearest_bfloat16"]
+__all__ = ["are_real", "keep_below", "largest_draw", "nearest_bfloat16"]
 __all__ += ["require_all_fit", "require_fit", "require_values_fit", "surely_fit"]
 
 
@@ -60,6 +60,17 @@ _PLAIN = frozenset({bool, int})
 """The types of numbers that are compared exactly, and never NaN."""
 
 
+def are_real(values: Any) -> bool:
+    """Return True if a number, or each number in nested lists, is a Python number that is not complex."""
+    if type(values) not in (list, tuple):
+        return type(values) in _REAL
+    kinds = set(map(type, values))
+    return kinds <= _REAL or (kinds <= {list, tuple} and all(map(are_real, values)))
+
+
+_REAL = frozenset({bool, int, float})
+
+
 def _are_in_range(numbers: Any, name: str) -> bool:
     least, end = _BOUNDS.get(name, _ALL)
     return bool(least <= min(numbers) and max(numbers) < end)
@@ -68,7 +79,8 @@ def _are_in_range(numbers: Any, name: str) -> bool:
 def require_all_fit(array: np.ndarray, name: str) -> None:
     """Raise `ConversionError` if a dtype would silently change a number of an array into another one."""
     if array.size and array.dtype.kind in "iufc":
-        extremes = (array.flat[0],) if array.dtype.kind == "c" else (array.min(), array.max())
+        is_complex = array.dtype.kind == "c"
+        extremes = (array.flat[np.argmax(array.imag != 0)],) if is_complex else (array.min(), array.max())
         for extreme in extremes:
             require_fit(extreme.item(), name)
 

@@ -47,8 +47,12 @@ def target(backend: Backend, device: DeviceLike | None) -> Device:
 
 def dtype_name(backend: Backend, value: Any) -> str:
     """Return the name of a dtype in any form that `dtype` accepts."""
-    name = value if isinstance(value, str) else getattr(value, "name", None) or numpy_name(value)
-    return name if isinstance(name, str) else _native_name(backend.name, value)
+    if isinstance(value, str):
+        return value
+    name = getattr(value, "name", None) or numpy_name(value)
+    if name in DTYPES:
+        return str(name)
+    return _native_name(backend.name, value)  # Paddle's dtypes have other names: FLOAT32
 
 
 @constant_under_compile

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from devshim.devices import ranges
+from devshim.errors import ConversionError
 from devshim.errors.messages import bad_argument
 
-__all__ = ["CALLS", "require_fit"]
+__all__ = ["CALLS", "require_complex", "require_fit"]
 
 CALLS = frozenset({"arange", "asarray", "full", "linspace"})
 """The calls whose values are given as Python numbers."""
@@ -31,6 +32,21 @@ def require_fit(call: str, args: tuple[Any, ...], name: str) -> None:
     for value in args[1:] if call == "full" else args[:2]:
         if not isinstance(value, (list, tuple)):
             ranges.require_fit(value, name)
+
+
+def require_complex(source: str, name: str) -> None:
+    """Raise `ConversionError` if a cast would drop the imaginary parts of tensors or arrays.
+
+    The array API standard does not permit such a cast: a program names the part that it wants.
+
+    Args:
+        source: The name of the dtype of the values, a complex one.
+        name: The name of the wanted dtype.
+    """
+    if not name.startswith("complex"):
+        msg = f"{name} has no imaginary part, and the values are {source}"
+        hint = "compare it with 0: x != 0" if name == "bool" else "pass its real part: ds.namespace(x).real(x)"
+        raise ConversionError(msg, hint)
 
 
 def _require_range(start: float, stop: float, step: float, name: str) -> None:

@@ -13,7 +13,7 @@ from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, DevshimError, messages
 from devshim.registry import current, registry, tracing
-from devshim.tensors import arguments, numpy_lists, on_host, plans, stacking, value_hints
+from devshim.tensors import arguments, fitting, numpy_lists, on_host, plans, stacking, value_hints
 from devshim.tensors.on_host import COPY
 from devshim.transfers import engine, observing
 
@@ -50,7 +50,8 @@ def asarray(
     Raises:
         ArgumentError: ``obj`` is a tensor of another framework than ``like``.
         NotATensorError: ``like`` is not a tensor.
-        ConversionError: ``obj`` has an item that is not a number, or the framework lacks the dtype or cannot stack.
+        ConversionError: ``obj`` has an item that is not a number, or is complex and ``dtype`` is not; or the framework
+            lacks the dtype or cannot stack.
         DeviceMismatchError: Tensors in a list are on different devices, and ``device`` is not given.
         CopyNeededError: ``copy=False``, but a copy is needed.
         DeviceNotFoundError: The framework does not have the device.
@@ -191,7 +192,10 @@ def _make_arguments(
         if dtype is None and (array := _read_list(backend, obj)) is not None:
             return from_array(backend, array, arguments.target(backend, device), True)
         return plans.plan_for(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
-    return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
+    array = _host_array(backend, obj, copy)
+    if dtype is not None and array.dtype.kind == "c":
+        fitting.require_complex(array.dtype.name, arguments.dtype_name(backend, arguments.dtype(backend, dtype)))
+    return from_array(backend, array, arguments.target(backend, device), copy)
 
 
 def _read_list(backend: Backend, obj: Any) -> np.ndarray | None:
@@ -248,10 +252,13 @@ def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[
     """Return the tensor in the wanted dtype, and the remaining ``copy`` flag: a cast is already a copy."""
     if wanted is None:
         return x, copy
+    source = backend.dtype_name(x)
+    if source.startswith("complex"):
+        fitting.require_complex(source, arguments.dtype_name(backend, wanted))
     cast = backend.cast(x, wanted)
     if backend.dtypes_lacking:
         engine.require_dtype(backend, backend.device_of(cast), backend.dtype_name(cast))
-    if backend.dtype_name(cast) == backend.dtype_name(x):
+    if backend.dtype_name(cast) == source:
         return x, copy
     if copy is False:
         raise messages.cannot_share("the tensor", "a tensor of another dtype needs new memory")

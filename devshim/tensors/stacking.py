@@ -19,7 +19,7 @@ from devshim.devices.device import CPU
 from devshim.devices.dtypes import RANKS, promoted, widest
 from devshim.errors import ConversionError, DevshimError, TracingError, messages
 from devshim.registry import current, mismatches, registry
-from devshim.tensors import arguments, default_dtypes, plans
+from devshim.tensors import arguments, default_dtypes, fitting, plans
 from devshim.transfers import engine, observing
 
 if TYPE_CHECKING:
@@ -129,7 +129,12 @@ class _Stack:
         if owner is None:
             return self._of_number(value)
         x = value if self.device is None else self._bring(owner, value, self.device)
-        return x if self._dtype is None else self._backend.cast(x, self._dtype)
+        if self._dtype is None:
+            return x
+        name = owner.dtype_name(value)
+        if name.startswith("complex"):
+            fitting.require_complex(name, arguments.dtype_name(self._backend, self._dtype))
+        return self._backend.cast(x, self._dtype)
 
     def _bring(self, owner: Backend, x: Tensor, device: Device) -> Tensor:
         """Return a tensor, or a NumPy array on the host, as a tensor of this framework on the device."""
@@ -176,9 +181,11 @@ class _Stack:
         dtype = self._dtype
         if dtype is None:
             kind = _NUMBERS.index(type(number))
-            fitting = [name for name in self._names if RANKS.get(name, 3) >= kind]
-            name = fitting[0] if fitting else default_dtypes.default_for("full", ((), number))
+            able = [name for name in self._names if RANKS.get(name, 3) >= kind]
+            name = able[0] if able else default_dtypes.default_for("full", ((), number))
             dtype = None if name is None else self._backend.dtype(name)
+        if dtype is not None:
+            fitting.require_fit("asarray", (number,), arguments.dtype_name(self._backend, dtype))
         if self.device is None:
             return engine.make(*plans.beside(self._backend, None, "asarray", (number,), dtype))
         return engine.make(self._backend, self.device, None, self._backend.asarray, number, dtype, self.device)

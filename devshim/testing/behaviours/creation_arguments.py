@@ -55,6 +55,18 @@ UNFIT: dict[str, tuple[complex, str]] = {
     "complex": (1 + 2j, "float32"),
     "complex for a bool": (1j, "bool"),
 }
+OF_COMPLEX: dict[str, Callable[[Any], object]] = {
+    "a number": lambda x: 1j,
+    "an array": lambda x: np.array([2j]),
+    "a scalar of NumPy": lambda x: np.complex64(1j),
+    "a tensor": lambda x: x,
+    "a list of numbers": lambda x: [[1.0], [2j]],
+    "a list of scalars": lambda x: (1.0, np.complex64(1j)),
+    "a list of arrays": lambda x: [np.zeros(1), np.array([1j])],
+    "a list of tensors": lambda x: [x, x],
+    "a list of a tensor and a number": lambda x: [ds.zeros((), device=ds.device_of(x)), 1j],
+}
+"""Values with an imaginary part, given a complex tensor."""
 
 
 class CreationArgumentTests(Kit):
@@ -101,6 +113,25 @@ class CreationArgumentTests(Kit):
             assert ds.to_numpy(x).tolist() == [value]
         line = ds.to_numpy(ds.linspace(0, 1, 11, dtype="float64", device=device))
         assert np.abs(line - np.linspace(0, 1, 11)).max() < 1e-15
+
+    @feature("random")
+    @feature("create")
+    def test_the_frameworks_own_dtypes_are_checked_like_names(self, device: Device) -> None:
+        """The framework's own dtype has the same rules as its name: for ranges, values and random numbers."""
+        own: dict[str, Any] = {name: self.adapter.dtype(name) for name in ("float32", "int8", "bool")}
+        for name, bad in (("int8", ds.ConversionError), ("bool", ds.ArgumentError)):
+            with pytest.raises(bad):
+                ds.arange(300, dtype=own[name], device=device)
+        with pytest.raises(ds.ConversionError):
+            ds.full(1, 300, dtype=own["int8"], device=device)
+        with pytest.raises(ds.ArgumentError):
+            ds.random.uniform(dtype=own["int8"], device=device)
+        source = ds.random.Generator(0, device, portable=True)
+        for draws in (ds.random, source):
+            with ds.on(device):
+                assert ds.dtype_of(draws.uniform(size=2, dtype=own["float32"])) == "float32"
+                assert ds.dtype_of(draws.randint(9, size=2, dtype=own["int8"])) == "int8"
+                assert ds.dtype_of(draws.bernoulli(0.5, size=2, dtype=own["bool"])) == "bool"
 
     @feature("float16")
     @feature("create")
@@ -168,6 +199,19 @@ class CreationArgumentTests(Kit):
         value, dtype = UNFIT[unfit]
         with pytest.raises(ds.ConversionError):
             MAKERS[call](value, dtype=dtype, device=device)
+
+    @feature("create", "complex")
+    @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+    @pytest.mark.parametrize("values", OF_COMPLEX)
+    def test_no_form_of_complex_values_becomes_real(self, values: str, dtype: str, device: Device) -> None:
+        """Complex values in any form are refused for a dtype without imaginary part, also if ``like`` has it."""
+        given = OF_COMPLEX[values](ds.from_numpy(np.array([1 + 2j]), device))
+        for make in (ds.asarray, ds.namespace().asarray):
+            with pytest.raises(ds.ConversionError):
+                make(given, dtype=dtype, device=device)
+        with pytest.raises(ds.ConversionError):
+            ds.asarray(given, like=ds.zeros(1, dtype=dtype, device=device))
+        assert ds.dtype_of(ds.asarray(given, dtype="complex64", device=device)) == "complex64"
 
     @feature("create")
     def test_ranges_that_a_dtype_cannot_represent_are_refused(self, device: Device) -> None:

@@ -89,6 +89,15 @@ class NamespaceDtypesTests(Kit):
             assert ds.dtype_of(y) == dtype
         assert np.allclose(ds.to_numpy(y), wanted, rtol=1e-5, equal_nan=True)
 
+    @feature("namespace", "complex")
+    def test_casts_keep_the_imaginary_part(self, device: Device) -> None:
+        """`astype` from a complex to a real dtype is refused, which the standard does not permit."""
+        xp, x = ds.namespace(), ds.from_numpy(COMPLEX, device)
+        for dtype in (xp.float32, xp.float64, xp.int32):
+            with pytest.raises(ds.ConversionError, match="imaginary"):
+                xp.astype(x, dtype)
+        assert ds.to_numpy(xp.astype(x, xp.complex64)).tolist() == COMPLEX.tolist()
+
     @feature("namespace")
     @pytest.mark.parametrize("call", INDICES)
     def test_indices_have_one_dtype(self, call: str, device: Device) -> None:
