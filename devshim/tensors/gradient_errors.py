@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NUMBERS",
     "dtype_error",
+    "framework_error",
     "no_pair_error",
     "no_tensor_error",
     "number_error",
@@ -58,6 +59,13 @@ def number_error(value: Any, at: int, cell: Cell | None) -> ArgumentError:
     """Return the error for a Python number among the tensors."""
     msg = f"ds.value_and_grad differentiates tensors, and found {describe(value)} {describe_leaf(at, cell)}"
     return ArgumentError(msg, "make it a tensor: ds.asarray(1.0); or pass it in an argument that is not in argnums")
+
+
+def framework_error(used: Backend, other: Backend, at: int, cell: Cell) -> ArgumentError:
+    """Return the error for a tensor or model of another framework than the one that differentiates."""
+    titles = f"{used.title}, and found one of {other.title} {describe_leaf(at, cell)}"
+    msg = f"ds.value_and_grad differentiates tensors of one framework, here {titles}"
+    return ArgumentError(msg, f"ds.convert(x, {used.name!r}) converts a tensor")
 
 
 def dtype_error(name: str, at: int, cell: Cell) -> ArgumentError:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.contract import capabilities
 from devshim.contract.gradients import FLOATING
-from devshim.errors import ArgumentError, messages
+from devshim.errors import messages
 from devshim.errors.formatting import describe, type_name, with_article
-from devshim.registry import registry
+from devshim.registry import numpy_scalars, registry
 from devshim.registry.registry import model_backend
 from devshim.tensors import gradient_errors, plain_gradients
 from devshim.transfers import engine
@@ -46,14 +46,19 @@ class Inputs:
         self.parameters: list[Leaf] = []
         self._paths: list[list[str]] = []
         self._backend: Backend | None = None
+        self._unable: tuple[Backend, int, Cell] | None = None
         self._is_plain = found is not None
         if found is not None:
             self._backend, self.xs = found
         for position in () if self._is_plain else self.positions:
             before = len(self.xs), len(self.parameters)
             self._walk(args[position], partial(self._add, position))
+            if self._unable is not None and self._backend is None:
+                continue  # the next argument may be of a framework that differentiates
             if before == (len(self.xs), len(self.parameters)):
                 raise gradient_errors.no_tensor_error(position, with_article(type_name(args[position])))
+        if self._unable is not None:
+            raise capabilities.unsupported_error(self._unable[0], "value_and_grad")
 
     @property
     def backend(self) -> Backend:
@@ -70,30 +75,34 @@ class Inputs:
     def _add(self, position: int, cell: Cell, node: Any) -> None:
         owner = registry.backend_for(node)
         if owner is not None:
-            self._serve(owner, position, cell)
+            if not self._serve(owner, position, cell):
+                return
             name = owner.dtype_name(node)
             if not name.startswith(FLOATING):
                 raise gradient_errors.dtype_error(name, position, cell)
             self.xs.append(node)
-        elif type(node) in gradient_errors.NUMBERS:
+        elif type(node) in gradient_errors.NUMBERS or numpy_scalars.is_scalar(node):
             raise gradient_errors.number_error(node, position, cell)
         else:
             model_owner = model_backend(node)
-            if model_owner is not None:
-                self._serve(model_owner, position, cell)
+            if model_owner is not None and self._serve(model_owner, position, cell):
                 self._add_model(model_owner, node)
 
-    def _serve(self, owner: Backend, position: int, cell: Cell) -> None:
-        """Use the backend of the first leaf for all; refuse other backends, and those that cannot differentiate."""
+    def _serve(self, owner: Backend, position: int, cell: Cell) -> bool:
+        """Use the backend of the first leaf that can differentiate for all, and refuse others by their paths.
+
+        Returns:
+            False if the backend cannot differentiate, and no leaf of one that can has been found yet.
+        """
         if self._backend is not None and self._backend is not owner:
-            titles = (
-                f"{self._backend.title}, and found one of {owner.title} {gradient_errors.describe_leaf(position, cell)}"
-            )
-            msg = f"ds.value_and_grad differentiates tensors of one framework, here {titles}"
-            raise ArgumentError(msg, f"ds.convert(x, {self._backend.name!r}) converts a tensor")
+            raise gradient_errors.framework_error(self._backend, owner, position, cell)
         if "value_and_grad" in owner.gaps:
-            raise capabilities.unsupported_error(owner, "value_and_grad")
+            self._unable = self._unable or (owner, position, cell)
+            return False
+        if self._unable is not None:
+            raise gradient_errors.framework_error(owner, *self._unable)
         self._backend = owner
+        return True
 
     def _add_model(self, owner: Backend, model: Any) -> None:
         known = {id(each.owner) for each in self.parameters}

@@ -25,7 +25,7 @@ class GradientRefusalTests(Kit):
     def test_what_cannot_be_differentiated_is_refused_by_its_path(self) -> None:
         """Integers, bools and Python numbers are refused; the message gives the argument and the key path."""
         x = ds.from_numpy(np.ones((1, 1), np.float32))
-        for bad in (ds.asarray([1, 2], dtype="int32"), ds.asarray([True], dtype="bool"), 3, 0.5):
+        for bad in (ds.asarray([1, 2], dtype="int32"), ds.asarray([True], dtype="bool"), 3, 0.5, np.float32(1)):
             with pytest.raises(ds.ArgumentError) as caught:
                 ds.value_and_grad(lambda t: t["a"][1][0, 0])({"a": [bad, x]})
             assert "['a'][0] in argument 0" in caught.value.problem
@@ -40,10 +40,15 @@ class GradientRefusalTests(Kit):
 
     @feature("value_and_grad")
     def test_an_array_of_numpy_among_tensors_is_refused_by_its_path(self) -> None:
-        """A second call says the same as the first, which has made NumPy known."""
-        for _ in range(2):
-            with pytest.raises(ds.ArgumentError, match=r"found one of NumPy at \['n'\] in argument 0"):
-                ds.value_and_grad(lambda t: t["x"][0, 0])({"x": self.tensor(), "n": np.ones(3, np.float32)})
+        """A second call says the same as the first, which has made NumPy known; the order of leaves does not matter."""
+        x, array = self.tensor(), np.ones(3, np.float32)
+        for tree in ({"x": x, "n": array}, {"n": array, "x": x}, {"m": x, "n": array, "x": x}):
+            for _ in range(2):
+                with pytest.raises(ds.ArgumentError, match=r"found one of NumPy at \['n'\] in argument 0"):
+                    ds.value_and_grad(lambda t: t["x"][0, 0])(tree)
+        for args, at in (((array, x), 0), ((x, array), 1)):
+            with pytest.raises(ds.ArgumentError, match=f"found one of NumPy as argument {at}"):
+                ds.value_and_grad(lambda s, t: x[0, 0], (0, 1))(*args)
 
     @feature("value_and_grad")
     def test_other_results_than_a_scalar_are_refused(self) -> None:
