@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from functools import wraps
 from importlib import import_module
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract import capabilities
 from devshim.errors import ArgumentError, UnsupportedError
+from devshim.errors.formatting import describe
+from devshim.errors.types import JoinedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,11 +26,14 @@ __all__ = [
     "FUNCTIONS",
     "LINALG",
     "VERSION",
+    "AxisTypeError",
     "NamespaceBackend",
     "compat_namespace",
     "missing_axis",
     "native_functions",
+    "require_axes",
     "requiring_axis",
+    "whole_axis",
 ]
 
 VERSION = "2025.12"
@@ -123,6 +129,38 @@ def requiring_axis(take: Callable[..., Any]) -> Callable[..., Any]:
         return take(x, indices, axis=axis, **options)
 
     return call
+
+
+class AxisTypeError(JoinedError, ArgumentError, TypeError):
+    """An axis that is not an int; the frameworks' own functions raise a ``TypeError``."""
+
+
+def require_axes(axis: Any, call: str, *, one: bool = False) -> Any:
+    """Return an axis as an int, or several as a tuple of them; a function that takes one axis refuses several.
+
+    Raises:
+        AxisTypeError: An axis is a float, a bool, or another object that is not an int.
+    """
+    if type(axis) is int:
+        return axis
+    if not one and isinstance(axis, (tuple, list)):
+        return tuple([each if type(each) is int else whole_axis(each, call) for each in axis])
+    return whole_axis(axis, call)
+
+
+def whole_axis(axis: Any, call: str) -> int:
+    """Return an axis that is an integer of NumPy or a tensor as an int.
+
+    Raises:
+        AxisTypeError: It is something else. A bool is refused too: it is a ``keepdims`` in the wrong place.
+    """
+    try:
+        if not isinstance(axis, bool) and "int" in str(getattr(axis, "dtype", "int")):
+            return index(axis)
+    except TypeError:
+        pass
+    msg = f"the axis of {call} is {describe(axis)}, and it must be an int"
+    raise AxisTypeError(msg, "pass an int, such as axis=0")
 
 
 def missing_axis(call: str, count: int) -> ArgumentError:

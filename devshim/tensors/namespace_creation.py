@@ -11,6 +11,7 @@ from devshim._compiler_marks import constant_under_compile
 from devshim.contract.namespaces import CREATION
 from devshim.devices import parsing
 from devshim.errors import TracingError, messages
+from devshim.errors.messages import bad_argument
 from devshim.registry import current, registry
 from devshim.tensors import arguments, creation, from_values, on_host, plans
 from devshim.transfers import engine
@@ -171,6 +172,8 @@ class _Creation:
         def make(n: int, /, *, d: float = 1.0, dtype: Any = None, device: DeviceLike | None = None) -> Tensor:
             backend = self._backend
             where, wanted = arguments.target(backend, device), arguments.dtype(backend, dtype)
+            if type(n) is int and n < 1:
+                raise bad_argument("n", n, "at least 1", "write the length of the transformed axis: n=8")
             made = fn(n, d=d) if wanted is None else fn(n, d=d, dtype=wanted)
             return made if backend.device_of(made) is where else engine.move(backend, made, where)
 

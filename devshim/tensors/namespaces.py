@@ -11,7 +11,6 @@ Requirements of this module:
 from __future__ import annotations
 
 import math
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from devshim._compiler_marks import constant_under_compile
@@ -21,11 +20,11 @@ from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim.errors.types import JoinedError
 from devshim.registry import current, numpy_scalars, registry
-from devshim.tensors import arguments, fitting, namespace_creation, namespace_info
+from devshim.tensors import namespace_checks, namespace_creation, namespace_info
 from devshim.trees.flatten import flatten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from devshim.contract.backend import Backend
 
@@ -149,10 +148,8 @@ def _prepare(name: str) -> bool:
 def _build(backend: Backend) -> Namespace:
     """Return a new namespace of a backend."""
     native = backend.array_api()
-    functions = {**native, **namespace_creation.functions(backend, native)}
+    functions = {**namespace_checks.checked(backend, native), **namespace_creation.functions(backend, native)}
     members: dict[str, Any] = {name: functions[name] for name in (*FUNCTIONS, *CREATION) if name in functions}
-    if "astype" in members and "complex" not in backend.gaps:
-        members["astype"] = _refuse_real(backend, members["astype"])
     members |= {**CONSTANTS, **_dtypes(backend)}
     for extension, names in EXTENSIONS.items():
         inside = {name: functions[f"{extension}.{name}"] for name in names if f"{extension}.{name}" in functions}
@@ -161,19 +158,6 @@ def _build(backend: Backend) -> Namespace:
     info = namespace_info.Info(backend, functions)
     members |= {"__array_namespace_info__": lambda: info, "__array_api_version__": VERSION}
     return Namespace(backend.name, backend.title, "", members)
-
-
-def _refuse_real(backend: Backend, native: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an ``astype`` that refuses a real dtype for complex numbers, as the standard asks for."""
-
-    @wraps(native)
-    def astype(x: Any, dtype: Any, /, **options: Any) -> Any:
-        source = backend.dtype_name(x) if backend.is_tensor(type(x)) else ""
-        if source.startswith("complex") and (name := arguments.dtype_name(backend, dtype)) != "bool":
-            fitting.require_complex(source, name)
-        return native(x, dtype, **options)
-
-    return astype
 
 
 def _dtypes(backend: Backend) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from devshim.testing.behaviours.missing_devices import MissingDeviceTests
 from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
 from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
+from devshim.testing.behaviours.namespace_axes import NamespaceAxesTests
 from devshim.testing.behaviours.namespace_dtypes import NamespaceDtypesTests
 from devshim.testing.behaviours.namespace_matrices import NamespaceMatricesTests
 from devshim.testing.behaviours.namespace_shapes import NamespaceShapesTests
@@ -133,6 +134,7 @@ class Conformance(
     NamespaceValuesTests,
     NamespaceWrappingTests,
     NamespaceMatricesTests,
+    NamespaceAxesTests,
     NamespaceDtypesTests,
     NeutralProgramTests,
 ):

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from math import prod
-from operator import index
 from typing import Any
 
 import numpy as np
 
-from devshim.contract.namespaces import missing_axis
+from devshim.contract.namespaces import missing_axis, whole_axis
 from devshim.errors import ArgumentError
-from devshim.errors.formatting import describe
 
 
 def axis_of(axis: int, count: int, call: str) -> int:
     """Return an axis as a number from 0, after checking that it exists."""
     if type(axis) is not int:
-        axis = _whole_axis(axis, call)
+        axis = whole_axis(axis, call)
     if not -count <= axis < count:
         msg = f"{call} was given axis {axis} for a tensor of {dimensions(count)}"
         raise ArgumentError(msg, f"an axis is between {-count} and {count - 1}" if count else "leave axis out")
     return axis % count
-
-
-def _whole_axis(axis: Any, call: str) -> int:
-    """Return an axis that is a bool or an integer of NumPy as an int; NumPy refuses the other types too."""
-    try:
-        return index(axis)
-    except TypeError as error:
-        msg = f"the axis of {call} is {describe(axis)}, and it must be an int"
-        raise ArgumentError(msg, "pass an int, such as axis=0") from error
 
 
 def take_axis(axis: int | None, count: int) -> int:

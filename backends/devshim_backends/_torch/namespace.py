@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devshim.contract.backend import Backend
-from devshim.contract.namespaces import compat_namespace, native_functions
+from devshim.contract.namespaces import FFT, compat_namespace, native_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +21,7 @@ _OF_TWO = ("add", "divide", "matmul", "maximum", "minimum", "multiply", "pow", "
 """Functions that have the same name, and for tensors of one dtype the same result, in PyTorch."""
 _OF_FLOATS = ("mean", "std", "var")
 """Functions that PyTorch computes only for floating dtypes; NumPy and JAX also compute them for integers and bools."""
+_TRANSFORMS = frozenset(f"fft.{name}" for name in FFT if "shift" not in name and "freq" not in name)
 
 
 class TorchNamespace(Backend):
@@ -30,7 +31,8 @@ class TorchNamespace(Backend):
         found = native_functions(compat_namespace(self.title, "torch"))
         quick = {name: _skip_promotion(getattr(torch, name), found[name]) for name in _OF_TWO}
         floating = {name: _in_floats(found[name]) for name in _OF_FLOATS}
-        return {**found, **quick, **floating, "take_along_axis": _take_along_axis}
+        transforms = {name: _of_any_batch(fn) for name, fn in found.items() if name in _TRANSFORMS}
+        return {**found, **quick, **floating, **transforms, "take_along_axis": _take_along_axis}
 
 
 def _skip_promotion(native: Callable[..., Any], promoting: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,6 +53,24 @@ def _in_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
     def call(x: Any, /, **options: Any) -> Any:
         exact = not (x.is_floating_point() or x.is_complex())
         return fn(x.to(torch.get_default_dtype()) if exact else x, **options)
+
+    return call
+
+
+def _of_any_batch(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a transform that accepts no vectors: MKL refuses them (2.13)."""
+
+    @wraps(fn)
+    def call(x: Any, /, **options: Any) -> Any:
+        if 0 not in x.shape:
+            return fn(x, **options)
+        found = fn(x.new_zeros([size or 1 for size in x.shape]), **options)
+        axes = options.get("axes", options.get("axis", -1))
+        count = len(x.shape)
+        if axes is None:
+            axes = range(-len(options.get("s") or x.shape), 0)
+        done = {axis % count for axis in ((axes,) if isinstance(axes, int) else axes)}
+        return found[tuple(slice(0 if not x.shape[i] and i not in done else None) for i in range(count))]
 
     return call
 

@@ -96,6 +96,8 @@ class NamespaceDtypesTests(Kit):
         for dtype in (xp.float32, xp.float64, xp.int32):
             with pytest.raises(ds.ConversionError, match="imaginary"):
                 xp.astype(x, dtype)
+            with pytest.raises(ds.ConversionError, match="imaginary"):
+                xp.asarray(x, dtype=dtype)
         assert ds.to_numpy(xp.astype(x, xp.complex64)).tolist() == COMPLEX.tolist()
 
     @feature("namespace")

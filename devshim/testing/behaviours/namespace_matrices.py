@@ -28,6 +28,14 @@ EMPTY: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...], Any]] = {
     "eigvalsh": (lambda xp, x: xp.linalg.eigvalsh(x), (0, 0), []),
     "svdvals": (lambda xp, x: xp.linalg.svdvals(x), (0, 3), []),
     "matrix_norm": (lambda xp, x: xp.linalg.matrix_norm(x), (3, 0), 0.0),
+    "matrix_norm of columns": (lambda xp, x: xp.linalg.matrix_norm(x, ord=1), (2, 3, 0), [0.0, 0.0]),
+    "matrix_norm of rows": (lambda xp, x: xp.linalg.matrix_norm(x, ord=np.inf), (0, 3), 0.0),
+    "spectral matrix_norm": (lambda xp, x: xp.linalg.matrix_norm(x, ord=2, keepdims=True), (3, 0), [[0.0]]),
+    "smallest matrix_norm of columns": (lambda xp, x: xp.linalg.matrix_norm(x, ord=-1), (0, 3), 0.0),
+    "vector_norm": (lambda xp, x: xp.linalg.vector_norm(x, axis=1), (2, 0), [0.0, 0.0]),
+    "largest vector_norm": (lambda xp, x: xp.linalg.vector_norm(x, ord=np.inf), (0, 2), 0.0),
+    "largest vector_norm of rows": (lambda xp, x: xp.linalg.vector_norm(x, axis=-1, ord=np.inf), (2, 0), [0.0, 0.0]),
+    "vector_norm of an inverse power": (lambda xp, x: xp.linalg.vector_norm(x, ord=-1), (0,), np.inf),
     "trace": (lambda xp, x: xp.linalg.trace(x), (0, 0), 0.0),
     "matmul": (lambda xp, x: xp.matmul(x, xp.matrix_transpose(x)), (2, 0), np.zeros((2, 2))),
     "vecdot": (lambda xp, x: xp.vecdot(x, x), (2, 0), [0.0, 0.0]),
@@ -68,6 +76,23 @@ class NamespaceMatricesTests(Kit):
         y = call(ds.namespace(x), x)
         assert ds.device_of(y) is device
         np.testing.assert_array_equal(ds.to_numpy(y), np.asarray(expected, "float32"))
+
+    @feature("namespace")
+    def test_the_rank_of_no_elements_is_zero(self, device: Device) -> None:
+        """`matrix_rank` of matrices without elements is 0, also of a stack."""
+        x = ds.zeros((2, 0, 3), dtype="float32", device=device)
+        y = ds.namespace(x).linalg.matrix_rank(x)
+        assert ds.device_of(y) is device
+        assert ds.to_numpy(y).tolist() == [0, 0]
+
+    @feature("namespace")
+    def test_the_smallest_of_no_numbers_is_refused(self, device: Device) -> None:
+        """Norms that are the smallest of no numbers raise one error on every framework."""
+        x = ds.zeros((0, 3), dtype="float32", device=device)
+        linalg = ds.namespace(x).linalg
+        for norm in (linalg.vector_norm, linalg.matrix_norm):
+            with pytest.raises(ds.ArgumentError, match="smallest of no numbers"):
+                norm(x, ord=-np.inf)
 
     @feature("namespace")
     def test_full_matrices_of_an_empty_svd_are_the_identity(self, device: Device) -> None:

@@ -1,0 +1,192 @@
+"""Checks of arguments that the functions of a namespace share on every framework.
+
+The frameworks differ: some take a bool or a float as an axis, drop imaginary parts, return memory that nothing has
+written for a transform without values, or raise an error of the library that computes it. The checks read types and
+shapes alone, and a function without anything to check is not wrapped.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from devshim.contract.namespaces import require_axes
+from devshim.errors import ArgumentError
+from devshim.tensors import arguments, fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from devshim.contract.backend import Backend
+
+    Function = Callable[..., Any]
+
+__all__ = ["checked"]
+
+_REDUCTIONS = ("all", "any", "argmax", "argmin", "count_nonzero", "max", "mean", "min", "prod", "std", "sum", "var")
+_ALONG = ("argsort", "concat", "cumulative_prod", "cumulative_sum", "diff", "flip", "repeat", "roll", "sort", "stack")
+_OTHERS = ("take", "take_along_axis", "unstack", "vecdot", "linalg.cross", "linalg.vecdot")
+_TRANSFORMS = tuple(f"fft.{name}" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"))
+_BY_NAME = dict.fromkeys((*_REDUCTIONS, *_ALONG, *_OTHERS), "axis")
+_BY_NAME |= {"fft.fftshift": "axes", "fft.ifftshift": "axes"}
+"""Functions whose axes are given by name: function -> the argument."""
+
+_BY_POSITION = {
+    "expand_dims": ("axis", 1, 2),
+    "moveaxis": ("", 1, 3),
+    "permute_dims": ("axes", 1, 2),
+    "squeeze": ("axis", 1, 2),
+}
+"""Functions whose axes may be given by position: function -> the name, the first position, and the one after the last.
+
+Transforms are not among them: their axes are checked together with their lengths.
+"""
+
+
+def checked(backend: Backend, functions: Mapping[str, Function]) -> dict[str, Function]:
+    """Return the functions of a namespace, those with something to check inside a function that checks it."""
+    found = dict(functions)
+    for name, key in _BY_NAME.items():
+        _wrap(found, name, _check_named, key)
+    for name, place in _BY_POSITION.items():
+        _wrap(found, name, _check_placed, *place)
+    for name in _TRANSFORMS:
+        _wrap(found, name, _check_lengths)
+    for name in ("fft.fftn", "fft.ifftn", "fft.rfftn", "fft.irfftn"):
+        _wrap(found, name, _check_all_lengths)
+    _wrap(found, "linalg.vector_norm", _norm_of_vectors)
+    _wrap(found, "linalg.matrix_norm", _norm_of_matrices)
+    _wrap(found, "linalg.matrix_rank", _rank, functions.get("count_nonzero"))
+    if "complex" not in backend.gaps and "astype" in found:
+        found["astype"] = _refuse_real(backend, found["astype"])
+    return found
+
+
+def _wrap(found: dict[str, Function], name: str, how: Callable[..., Function], *more: Any) -> None:
+    if name in found:
+        fn = found[name]
+        found[name] = wraps(fn)(how(name.rpartition(".")[2], fn, *more))
+
+
+def _check_named(name: str, fn: Function, key: str) -> Function:
+    def call(*args: Any, **options: Any) -> Any:
+        axis = options.get(key)
+        if axis is not None and type(axis) is not int:
+            options[key] = require_axes(axis, name)
+        return fn(*args, **options)
+
+    return call
+
+
+def _check_placed(name: str, fn: Function, key: str, first: int, end: int) -> Function:
+    def call(*args: Any, **options: Any) -> Any:
+        axes = [require_axes(axis, name) for axis in args[first:end]]
+        if key in options:
+            options[key] = require_axes(options[key], name)
+        return fn(*args[:first], *axes, *args[end:], **options)
+
+    return call
+
+
+# -------------------------------------------------------------------- transforms
+def _check_lengths(name: str, fn: Function) -> Function:
+    def call(x: Any, /, *, n: int | None = None, axis: int = -1, **options: Any) -> Any:
+        axis = require_axes(axis, name, one=True)
+        _require_length(name, _shape(x), axis, n)
+        return fn(x, n=n, axis=axis, **options)
+
+    return call
+
+
+def _check_all_lengths(name: str, fn: Function) -> Function:
+    def call(x: Any, /, *, s: Any = None, axes: Any = None, **options: Any) -> Any:
+        if axes is not None:
+            axes = require_axes(axes, name)
+        shape = _shape(x)
+        count = len(shape) if s is None else len(s)
+        chosen = tuple(range(-count, 0)) if axes is None else tuple(axes)
+        lengths = (None,) * len(chosen) if s is None else tuple(s)
+        for axis, n in zip(chosen, lengths, strict=False):
+            _require_length(name if axis == chosen[-1] else "fftn", shape, axis, n)
+        return fn(x, s=s, axes=axes, **options)
+
+    return call
+
+
+def _require_length(name: str, shape: tuple[int | None, ...], axis: int, n: int | None) -> None:
+    """Refuse a transform to no values, and one of no values to real ones, for which NumPy (2.3) returns any memory."""
+    if not -len(shape) <= axis < len(shape):
+        return  # the function's own error says it
+    given, is_real = shape[axis], name in ("irfft", "irfftn", "hfft")
+    if n is None and given is not None:
+        n = 2 * (given - 1) if is_real else given
+    if (n is not None and n < 1) or (is_real and given == 0):
+        msg = f"{name} was given axis {axis} of a tensor of shape {shape}"
+        msg += f", for a transform to {n} values" if given else ", which has no values to transform"
+        raise ArgumentError(msg, f"pass a longer axis, or n=8 for {name} of 8 values")
+
+
+# -------------------------------------------------------------------- norms
+def _norm_of_vectors(name: str, fn: Function) -> Function:
+    def call(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+        if axis is not None:
+            axis = require_axes(axis, name)
+        shape = _shape(x)
+        if 0 not in shape or not _is_empty(shape, axis):
+            return fn(x, axis=axis, keepdims=keepdims, ord=ord)
+        if ord == -inf:
+            raise _no_smallest(name, shape, ord)
+        zeros = fn(x, axis=axis, keepdims=keepdims, ord=1)
+        return zeros + inf if ord < 0 else zeros
+
+    return call
+
+
+def _norm_of_matrices(name: str, fn: Function) -> Function:
+    def call(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+        shape = _shape(x)
+        if 0 not in shape[-2:]:
+            return fn(x, keepdims=keepdims, ord=ord)
+        if ord == -2 or (ord == -1 and not shape[-1]) or (ord == -inf and not shape[-2]):
+            raise _no_smallest(name, shape, ord)
+        return fn(x, keepdims=keepdims, ord="fro")  # 0: the frameworks refuse the largest of no numbers
+
+    return call
+
+
+def _rank(name: str, fn: Function, count: Function) -> Function:
+    def call(x: Any, /, **options: Any) -> Any:
+        return count(x, axis=(-2, -1)) if 0 in _shape(x)[-2:] else fn(x, **options)
+
+    return call
+
+
+def _is_empty(shape: tuple[int | None, ...], axis: Any) -> bool:
+    """Return True if a tensor has no elements along one of the axes."""
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return any(shape[i] == 0 for i in axes if -len(shape) <= i < len(shape))
+
+
+def _no_smallest(name: str, shape: tuple[int | None, ...], ord: Any) -> ArgumentError:
+    msg = f"{name} was given a tensor of shape {shape}, and ord={ord} is the smallest of no numbers"
+    return ArgumentError(msg, "check that the tensor is not empty first")
+
+
+def _shape(x: Any) -> tuple[int | None, ...]:
+    """Return the shape; TensorFlow's compiler may not know all lengths, and a symbol of MXNet has no shape."""
+    return tuple(getattr(x, "shape", ()))
+
+
+# -------------------------------------------------------------------- casts
+def _refuse_real(backend: Backend, native: Function) -> Function:
+    """Return an ``astype`` that refuses a real dtype for complex numbers, as the standard asks for."""
+
+    @wraps(native)
+    def astype(x: Any, dtype: Any, /, **options: Any) -> Any:
+        source = backend.dtype_name(x) if backend.is_tensor(type(x)) else ""
+        if source.startswith("complex") and (name := arguments.dtype_name(backend, dtype)) != "bool":
+            fitting.require_complex(source, name)
+        return native(x, dtype, **options)
+
+    return astype
