@@ -2,7 +2,7 @@
 
 The first call of devshim may be inside ``torch.compile``. Dynamo remembers each global that it has read, and a load
 changes some of them: the adapter would be missing from what dynamo has read, or dynamo's checks would fail. So
-PyTorch's adapter is loaded when dynamo starts its first compilation.
+PyTorch's adapter is loaded when dynamo starts its first compilation, and Paddle's when its bytecode compiler does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ __all__ = ["watch_compilers"]
 def watch_compilers() -> None:
     """Prepare the first compilation of a compiler that reads code; import nothing now."""
     import_hooks.call_after_import("torch._dynamo", _watch_dynamo)
+    import_hooks.call_after_import("paddle.jit.sot", _load_paddle)  # imported by the first compilation
 
 
 def _watch_dynamo() -> None:
@@ -36,3 +37,8 @@ def _watch_dynamo() -> None:
 def _load_torch(*_: Any) -> None:
     with suppress(DevshimError):  # the compiled program may not use devshim; if it does, its first call raises this
         registry.load("torch")
+
+
+def _load_paddle() -> None:
+    with suppress(DevshimError):
+        registry.load("paddle")

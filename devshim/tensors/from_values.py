@@ -50,7 +50,7 @@ def asarray(
     Raises:
         ArgumentError: ``obj`` is a tensor of another framework than ``like``.
         NotATensorError: ``like`` is not a tensor.
-        ConversionError: ``obj`` has an item that is not a number, or only ``obj`` is complex, or the framework lacks the dtype.
+        ConversionError: An item is not a number, cannot be stacked, or does not fit the dtype, which may be missing.
         DeviceMismatchError: Tensors in a list are on different devices, and ``device`` is not given.
         CopyNeededError: ``copy=False``, but a copy is needed.
         DeviceNotFoundError: The framework does not have the device.

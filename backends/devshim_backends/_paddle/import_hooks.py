@@ -30,6 +30,8 @@ import threading
 import warnings
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +42,28 @@ __all__ = ["clashes", "exclude_from_compilers", "import_context", "is_imported_b
 
 _by_adapter = False
 
-_GRAPH_BREAKS = ("Placement", "all_reduce_", "backends", "gather", "save")
-"""The functions that the bytecode compiler has to call unchanged (Paddle 3.3)."""
+_GRAPH_BREAKS = (
+    *("Placement", "all_reduce_", "backends", "gather", "save", "set_visible_devices", "memory_policy", "simulate"),
+    *("arange", "asarray", "empty", "eye", "framework", "from_numpy", "full", "linspace", "namespace"),
+    *("ones", "zeros"),
+    *(f"random.{name}" for name in ("bernoulli", "normal", "permutation", "randint", "seed", "uniform")),
+    *(
+        "device_count",
+        "devices",
+        "describe",
+        "local_gpu",
+        "require",
+        "try_all_gpus",
+        "try_gpu",
+        "memory",
+        "synchronize",
+    ),
+)
+"""The functions that the bytecode compiler has to call unchanged (Paddle 3.3).
+
+They read the environment or a library of the driver, or keep what they find for the next call: the compiler fails at
+such code with an error of its own, although it would call the function unchanged for any other reason.
+"""
 
 
 @contextmanager
@@ -96,7 +118,9 @@ def exclude_from_compilers(paddle: Any) -> None:
     paddle.jit.ignore_module([import_module("devshim")])  # for the compiler that rewrites source
     homes = (import_module("devshim").__file__, import_module("devshim_backends").__file__)
     paths = str(import_module("pathlib").__file__).removesuffix("__init__.py")  # a package as of Python 3.13
-    paddle.base.core.eval_frame_skip_file_prefix((*(os.path.dirname(str(home)) for home in homes), paths))
+    nvml = find_spec("pynvml")  # NVIDIA's functions for the driver, which devshim calls
+    others = (paths, *([str(nvml.origin)] if nvml is not None else []))
+    paddle.base.core.eval_frame_skip_file_prefix((*(os.path.dirname(str(home)) for home in homes), *others))
     _break_graph(import_module("paddle.jit.dy2static.program_translator").SymbolicStaticFunction)
 
 
@@ -108,13 +132,19 @@ def _break_graph(compiled: Any) -> None:
 
     def perform(self: Any, *args: Any, **kwargs: Any) -> Any:
         compiled._perform_call = own
-        settings: Any = import_module("paddle.jit.sot.utils.paddle_api_config")
-        if hasattr(settings, "add_break_graph_function"):  # 3.0 lacks it
-            for name in _GRAPH_BREAKS:
-                settings.add_break_graph_function(getattr(import_module("devshim"), name))
+        _add_breaks()
         return own(self, *args, **kwargs)
 
     compiled._perform_call = perform
+    if "paddle.jit.sot" in sys.modules:  # the first compilation has begun
+        _add_breaks()
+
+
+def _add_breaks() -> None:
+    settings: Any = import_module("paddle.jit.sot.utils.paddle_api_config")
+    if hasattr(settings, "add_break_graph_function"):  # 3.0 lacks it
+        for name in _GRAPH_BREAKS:
+            settings.add_break_graph_function(attrgetter(name)(import_module("devshim")))
 
 
 def clashes() -> tuple[str, ...]:

@@ -210,7 +210,8 @@ class CreationArgumentTests(Kit):
             ds.asarray(given, dtype=dtype, device=device)
         with pytest.raises(ds.ConversionError):
             ds.asarray(given, like=ds.zeros(1, dtype=dtype, device=device))
-        assert ds.dtype_of(ds.asarray(given, dtype="complex64", device=device)) == "complex64"
+        if "tensor" not in values or "several" not in self.adapter.gaps:
+            assert ds.dtype_of(ds.asarray(given, dtype="complex64", device=device)) == "complex64"
 
     @feature("create")
     def test_ranges_that_a_dtype_cannot_represent_are_refused(self, device: Device) -> None:

@@ -25,8 +25,8 @@ def test_an_axis_is_an_integer_of_any_type(axis: Any) -> None:
         (True, "True"),
         ("1", "'1'"),
         (np.float32(1), "a float32"),
-        (np.array(1.0), "an array"),
-        (np.array(True), "an array"),
+        (np.array(1.0), "an ndarray"),
+        (np.array(True), "an ndarray"),
         ([1], r"\[1\]"),
     ],
 )
