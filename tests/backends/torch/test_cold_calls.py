@@ -14,7 +14,7 @@ tensor = torch.tensor
 
 
 def test_first_calls_in_compiled_functions():
-    assert not failed_cold_calls("torch", SETUP)
+    assert not failed_cold_calls("torch", SETUP, all_calls=False)
 
 
 @pytest.mark.parametrize("call", ["ds.place({'x': x}, 'cpu')['x']", "ds.zeros(2, device='cpu') + x"])
