@@ -139,7 +139,7 @@ def require_axes(axis: Any, call: str, *, one: bool = False) -> Any:
     """Return an axis as an int, or several as a tuple of them; a function that takes one axis refuses several.
 
     Raises:
-        AxisTypeError: An axis is a float, a bool, or another object that is not an int.
+        AxisTypeError: An axis is a float or another object that is not an int.
     """
     if type(axis) is int:
         return axis
@@ -152,15 +152,13 @@ def whole_axis(axis: Any, call: str) -> int:
     """Return an axis that is an integer of NumPy or a tensor as an int.
 
     Raises:
-        AxisTypeError: It is something else. A bool is refused too: it is a ``keepdims`` in the wrong place.
+        AxisTypeError: It is something else.
     """
     try:
-        if not isinstance(axis, bool) and "int" in str(getattr(axis, "dtype", "int")):
-            return index(axis)
-    except TypeError:
-        pass
-    msg = f"the axis of {call} is {describe(axis)}, and it must be an int"
-    raise AxisTypeError(msg, "pass an int, such as axis=0")
+        return index(axis)
+    except TypeError as error:
+        msg = f"the axis of {call} is {describe(axis)}, and it must be an int"
+        raise AxisTypeError(msg, "pass an int, such as axis=0") from error
 
 
 def missing_axis(call: str, count: int) -> ArgumentError:

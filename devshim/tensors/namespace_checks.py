@@ -1,8 +1,8 @@
 """Checks of arguments that the functions of a namespace share on every framework.
 
-The frameworks differ: some take a bool or a float as an axis, drop imaginary parts, return memory that nothing has
-written for a transform without values, or raise an error of the library that computes it. The checks read types and
-shapes alone, and a function without anything to check is not wrapped.
+The frameworks differ: some drop imaginary parts, return memory that nothing has written for a transform without
+values, or raise an error of the library that computes it. The checks read types and shapes alone, and a function
+without anything to check is not wrapped.
 """
 
 from __future__ import annotations
@@ -24,33 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["checked"]
 
-_REDUCTIONS = ("all", "any", "argmax", "argmin", "count_nonzero", "max", "mean", "min", "prod", "std", "sum", "var")
-_ALONG = ("argsort", "concat", "cumulative_prod", "cumulative_sum", "diff", "flip", "repeat", "roll", "sort", "stack")
-_OTHERS = ("take", "take_along_axis", "unstack", "vecdot", "linalg.cross", "linalg.vecdot")
 _TRANSFORMS = tuple(f"fft.{name}" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"))
-_BY_NAME = dict.fromkeys((*_REDUCTIONS, *_ALONG, *_OTHERS), "axis")
-_BY_NAME |= {"fft.fftshift": "axes", "fft.ifftshift": "axes"}
-"""Functions whose axes are given by name: function -> the argument."""
-
-_BY_POSITION = {
-    "expand_dims": ("axis", 1, 2),
-    "moveaxis": ("", 1, 3),
-    "permute_dims": ("axes", 1, 2),
-    "squeeze": ("axis", 1, 2),
-}
-"""Functions whose axes may be given by position: function -> the name, the first position, and the one after the last.
-
-Transforms are not among them: their axes are checked together with their lengths.
-"""
 
 
 def checked(backend: Backend, functions: Mapping[str, Function]) -> dict[str, Function]:
     """Return the functions of a namespace, those with something to check inside a function that checks it."""
     found = dict(functions)
-    for name, key in _BY_NAME.items():
-        _wrap(found, name, _check_named, key)
-    for name, place in _BY_POSITION.items():
-        _wrap(found, name, _check_placed, *place)
     for name in _TRANSFORMS:
         _wrap(found, name, _check_lengths)
     for name in ("fft.fftn", "fft.ifftn", "fft.rfftn", "fft.irfftn"):
@@ -67,26 +46,6 @@ def _wrap(found: dict[str, Function], name: str, how: Callable[..., Function], *
     if name in found:
         fn = found[name]
         found[name] = wraps(fn)(how(name.rpartition(".")[2], fn, *more))
-
-
-def _check_named(name: str, fn: Function, key: str) -> Function:
-    def call(*args: Any, **options: Any) -> Any:
-        axis = options.get(key)
-        if axis is not None and type(axis) is not int:
-            options[key] = require_axes(axis, name)
-        return fn(*args, **options)
-
-    return call
-
-
-def _check_placed(name: str, fn: Function, key: str, first: int, end: int) -> Function:
-    def call(*args: Any, **options: Any) -> Any:
-        axes = [require_axes(axis, name) for axis in args[first:end]]
-        if key in options:
-            options[key] = require_axes(options[key], name)
-        return fn(*args[:first], *axes, *args[end:], **options)
-
-    return call
 
 
 # -------------------------------------------------------------------- transforms
