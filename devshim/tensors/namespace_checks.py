@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from devshim.contract.namespaces import require_axes
+from devshim.devices.dtypes import COMPLEX
 from devshim.errors import ArgumentError
 from devshim.tensors import arguments, fitting
 
@@ -140,12 +141,12 @@ def _shape(x: Any) -> tuple[int | None, ...]:
 # -------------------------------------------------------------------- casts
 def _refuse_real(backend: Backend, native: Function) -> Function:
     """Return an ``astype`` that refuses a real dtype for complex numbers, as the standard asks for."""
+    complex_dtypes = {arguments.dtype(backend, name) for name in COMPLEX}
 
     @wraps(native)
     def astype(x: Any, dtype: Any, /, **options: Any) -> Any:
-        source = backend.dtype_name(x) if backend.is_tensor(type(x)) else ""
-        if source.startswith("complex") and (name := arguments.dtype_name(backend, dtype)) != "bool":
-            fitting.require_complex(source, name)
+        if getattr(x, "dtype", None) in complex_dtypes and (name := arguments.dtype_name(backend, dtype)) != "bool":
+            fitting.require_complex(backend.dtype_name(x), name)
         return native(x, dtype, **options)
 
     return astype
