@@ -7,6 +7,10 @@ XLA compiles for its CPU, so JAX chooses the rules of the CPU for every operator
 are for the program: one asks for the platform, and the other keeps the branches of a platform. What is inside of a
 branch is compiled for the CPU. JAX uses compiled code again for other devices of a platform, unless an operator in it
 needs the devices; so the first primitive and the operators that CUDA lacks are declared to be of these.
+
+A function of `jax.export` says for which platforms it was exported. One that was exported for the CPU only is refused
+on a simulated GPU, and one for CUDA only is compiled; XLA refuses it if it calls kernels of CUDA. Of a function for both,
+the code for the CPU is used, because that for CUDA may call kernels.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from jax._src import dispatch
+from jax._src.export._export import call_exported_p
 from jax._src.interpreters import mlir
 from jax._src.lax.control_flow import conditionals
 
@@ -42,6 +47,8 @@ def install(patches: Patches) -> None:
     for primitive in _lacking_on_cuda():
         _replace_rule(patches, of_cpu, primitive, partial(_refuse_on_gpus, str(primitive)))
         _declare(primitive)
+    _replace_rule(patches, general, call_exported_p, _check_export)
+    _declare(call_exported_p)
     if _PLATFORM_INDEX is None:
         return
     _declare(_PLATFORM_INDEX)
@@ -116,8 +123,20 @@ def _choose_branch(original: Callable[..., Any]) -> Callable[..., Any]:
     return lower
 
 
+def _check_export(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def lower(ctx: Any, *args: Any, exported: Any, **parameters: Any) -> Any:
+        if not {"cpu", "cuda"} <= set(exported.platforms) and _is_for_gpus(ctx.module_context):
+            ctx = ctx.replace(module_context=ctx.module_context.replace(platforms=("cuda",)))
+        return original(ctx, *args, exported=exported, **parameters)
+
+    return lower
+
+
 def _is_for_gpus(module: Any) -> bool:
     """Return True if a module that is being compiled will run on simulated GPUs; one to export is for no device."""
+    if module.lowering_parameters.for_export:
+        return False
     axis = module.axis_context
     devices: Any = getattr(axis, "device_assignment", None)
     if devices is None and hasattr(axis, "mesh"):
