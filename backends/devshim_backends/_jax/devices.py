@@ -50,10 +50,15 @@ _HOST_KINDS = {"pinned_host", "unpinned_host"}
 
 def in_gpu_host_memory(x: Tensor) -> bool:
     """Return True if an array is in the host memory that belongs to a GPU or simulated GPU, not in the GPU's own."""
-    kind = x.sharding.memory_kind
+    return is_gpu_host_memory(x.sharding)
+
+
+def is_gpu_host_memory(sharding: Any) -> bool:
+    """Return True if a sharding puts arrays into the host memory that belongs to GPUs or simulated GPUs."""
+    kind = sharding.memory_kind
     if kind not in _HOST_KINDS:
         return False
-    (native, *_) = x.sharding.device_set
+    (native, *_) = sharding.device_set
     return not computes_on_cpu(native) or bool(kind != native.default_memory().kind)
 
 

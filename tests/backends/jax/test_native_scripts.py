@@ -15,7 +15,7 @@ import pytest
 
 from devshim.testing.ports import free_port
 
-OPTIONS = {"errors": ("--memory", "1MiB")}
+OPTIONS = dict.fromkeys(("errors", "offloading"), ("--memory", "1MiB"))
 NEEDS = {"gpus": "flax", "keras_on_jax": "keras"}
 """A program -> the library that it also needs."""
 

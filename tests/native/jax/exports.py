@@ -62,7 +62,7 @@ for gpu in gpus:
     compiled = jax.jit(lambda x: x + 1).lower(x).compile()
     print(reload(compiled, execution_devices=[gpu])(x).device)
     print(reload(compiled, backend=gpu.client, execution_devices=[gpu])(x).device)
-    attempt(lambda: reload(compiled, execution_devices=[host]))
-    attempt(lambda: reload(compiled)(x))  # for two devices
+    attempt(lambda compiled: reload(compiled, execution_devices=[host]), compiled)
+    attempt(lambda compiled, x: reload(compiled)(x), compiled, x)  # for two devices
 compiled = jax.jit(lambda x: x - 1).lower(inputs["host"]).compile()
 print(reload(compiled, backend="cpu")(inputs["host"]).device)

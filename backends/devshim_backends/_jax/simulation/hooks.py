@@ -34,6 +34,7 @@ from jax._src.interpreters import pxla
 from devshim.errors import messages
 from devshim.simulation.memory import ROUND
 from devshim.transfers import dlpack
+from devshim_backends._jax.devices import in_gpu_host_memory, is_gpu_host_memory
 from devshim_backends._jax.host_tensors import private_copy
 from devshim_backends._jax.simulation import memory, storage
 from devshim_backends._jax.simulation.internals import fast_path, mismatch
@@ -245,11 +246,15 @@ def _result_sizes(executable: Any) -> list[int]:
 
 
 def _result_bytes(aval: Any, sharding: Any) -> int:
-    """Return the bytes that a result takes on each of its devices, or 0 if it is not an array."""
+    """Return the bytes that a result takes on each of its devices; 0 for no array, and for the memory of the host."""
+    if is_gpu_host_memory(sharding):
+        return 0
     shape, itemsize = getattr(aval, "shape", None), getattr(getattr(aval, "dtype", None), "itemsize", None)
     return 0 if shape is None or itemsize is None else prod(sharding.shard_shape(shape)) * int(itemsize)
 
 
 def _argument_bytes(x: Any) -> int:
     array = storage.underlying_array(x)
-    return 0 if array is None or array.is_deleted() else _rounded_up(memory.part_bytes(array))
+    if array is None or array.is_deleted() or in_gpu_host_memory(array):
+        return 0
+    return _rounded_up(memory.part_bytes(array))

@@ -10,7 +10,8 @@ Requirements of this module:
 * A buffer that several arrays share counts once. A buffer that was donated to an executable does not count.
 * When GPUs are simulated again, arrays that are on them already are counted, but not refused.
 
-Not counted: memory that an executable needs while it runs, and NumPy arguments that JAX copies for one call.
+Not counted: memory that an executable needs while it runs, NumPy arguments that JAX copies for one call, and arrays in
+the host memory of a GPU (``pinned_host``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import OutOfMemoryError
 from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
 from devshim_backends._jax.buffers import addresses_of
+from devshim_backends._jax.devices import in_gpu_host_memory
 from devshim_backends._jax.internals.clients import live_arrays
 from devshim_backends._jax.simulation.storage import (
     ARRAYS,
@@ -79,6 +81,11 @@ def simulated_gpus_of(x: Any) -> list[tuple[Any, SimulatedDevice]]:
     return [(native, by_native[native]) for native in x.sharding.device_set if native in by_native]
 
 
+def _gpus_storing(x: Any) -> list[tuple[Any, SimulatedDevice]]:
+    """Return the simulated GPUs in whose own memory an array has parts; ``pinned_host`` memory is the host's."""
+    return [] if in_gpu_host_memory(x) else simulated_gpus_of(x)
+
+
 def count_arrays(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
     """Count arrays that have just been made.
 
@@ -94,10 +101,10 @@ def count_arrays(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
     for x in map(underlying_array, xs):
         if x is None or find_counted(x) is not None:
             continue
-        gpus = simulated_gpus_of(x)
+        gpus = _gpus_storing(x)
         if any(gpu.removed_at is not None for _, gpu in gpus):
             gpus[0][1].group.forget_unused()
-            gpus = simulated_gpus_of(x)  # the device may be the host by now
+            gpus = _gpus_storing(x)  # the device may be the host by now
         if gpus:
             _count_array(x, gpus, buffers.shared_with(x, [native for native, _ in gpus]))
 
@@ -130,7 +137,7 @@ def _require_dtype(x: Any, gpus: list[tuple[Any, SimulatedDevice]]) -> None:
 
 def parts_of(x: Any) -> Parts:
     """Return the buffers that an array has on simulated GPUs."""
-    gpus = simulated_gpus_of(x)
+    gpus = _gpus_storing(x)
     return tuple((native, gpu, part_bytes(x)) for native, gpu in gpus)
 
 
@@ -202,7 +209,7 @@ def update_counts() -> None:
         alive = live_arrays(client)
         by_address: dict[tuple[Any, int], Buffer] | None = None
         for x in alive:
-            if find_counted(x) is None and not x.is_deleted() and simulated_gpus_of(x):
+            if find_counted(x) is None and not x.is_deleted() and _gpus_storing(x):
                 if by_address is None:
                     by_address = _buffers_by_address(alive)
                 _count_unseen(x, by_address)
@@ -234,7 +241,7 @@ def _buffers_by_address(alive: Iterable[Any]) -> dict[tuple[Any, int], Buffer]:
 def _count_unseen(x: Any, by_address: dict[tuple[Any, int], Buffer]) -> None:
     """Count an array that the hooks did not see."""
     buffers, addresses = [], addresses_of(x)
-    for native, gpu in simulated_gpus_of(x):
+    for native, gpu in _gpus_storing(x):
         key = (native, addresses[native])
         if key not in by_address:
             by_address[key] = Buffer(native, gpu, part_bytes(x), there=True)

@@ -121,18 +121,25 @@ def _memory(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     """Return a replacement for a memory of a device: a GPU refuses a kind that it lacks in the words of XLA."""
 
     def memory(native: Any, kind: str) -> Any:
-        if native in _numbers:
-            kinds = [each.kind for each in native.addressable_memories()]
-            name = native.device_kind
-            if kind not in kinds:
-                msg = (
-                    f"INVALID_ARGUMENT: Could not find memory addressable by device {name}. Device {name} can address "
-                    f"the following memory kinds: {', '.join(kinds)}. Got memory kind: {kind}"
-                )
-                raise jax.errors.JaxRuntimeError(msg)
+        lacking = text_of_lacking_memory(native, kind)
+        if lacking:
+            msg = f"INVALID_ARGUMENT: {lacking}"
+            raise jax.errors.JaxRuntimeError(msg)
         return original(native, kind)
 
     return memory
+
+
+def text_of_lacking_memory(native: Any, kind: str) -> str:
+    """Return the words of XLA for a kind of memory that a simulated GPU lacks, or an empty text if it has it."""
+    kinds = [each.kind for each in native.addressable_memories()]
+    if native not in _numbers or kind in kinds:
+        return ""
+    name = native.device_kind
+    return (
+        f"Could not find memory addressable by device {name}. Device {name} can address the following memory kinds: "
+        f"{', '.join(kinds)}. Got memory kind: {kind}"
+    )
 
 
 def _attribute_of_gpu(name: str, native: Any) -> Any:

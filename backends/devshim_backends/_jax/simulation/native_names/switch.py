@@ -15,7 +15,7 @@ from devshim.simulation.patching import Patches
 from devshim_backends._jax.internals import clients, layout
 from devshim_backends._jax.simulation.internals.fast_path import clear_fast_paths
 from devshim_backends._jax.simulation.native_names import devices, tensors
-from devshim_backends._jax.simulation.native_names.internals import executables, platforms
+from devshim_backends._jax.simulation.native_names.internals import executables, memory_kinds, platforms
 from devshim_backends._jax.simulation.native_names.runtime import GpuClient
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def install(backend: JaxBackend) -> None:
         _install_client()
         platforms.install(_patches)
         executables.install(_patches)
+        memory_kinds.install(_patches)
         _replace(compiler, "get_compile_options", _with_true_ids(compiler.get_compile_options))
         _install_factories(backend, hidden=not backend.simulated)
         refresh(backend)

@@ -9,8 +9,8 @@ branch is compiled for the CPU. JAX uses compiled code again for other devices o
 needs the devices; so the first primitive and the operators that CUDA lacks are declared to be of these.
 
 A function of `jax.export` says for which platforms it was exported. One that was exported for the CPU only is refused
-on a simulated GPU, and one for CUDA only is compiled; XLA refuses it if it calls kernels of CUDA. Of a function for both,
-the code for the CPU is used, because that for CUDA may call kernels.
+on a simulated GPU, and one for CUDA only is compiled; XLA refuses it if it calls kernels of CUDA. Of a function for
+both, the code for the CPU is used, because that for CUDA may call kernels.
 """
 
 from __future__ import annotations
