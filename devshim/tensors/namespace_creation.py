@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from devshim._compiler_marks import constant_under_compile
 from devshim.contract.namespaces import CREATION
 from devshim.devices import parsing
-from devshim.errors import TracingError, messages
+from devshim.devices.device import CPU
+from devshim.errors import ConversionError, TracingError, messages
 from devshim.errors.messages import bad_argument
 from devshim.registry import current, registry
 from devshim.tensors import arguments, creation, from_values, on_host, plans
-from devshim.transfers import engine
+from devshim.transfers import alignment, engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -160,11 +163,36 @@ class _Creation:
     def from_dlpack(self, x: Any, /, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
         """Return a tensor over the memory of an object with ``__dlpack__``, moved to a device if one is given."""
         backend = self._backend
-        made = x if registry.backend_for(x) is backend else backend.from_dlpack(x)
+        try:
+            made = x if registry.backend_for(x) is backend else self._share(x)
+        except ConversionError as error:
+            if copy is False:
+                raise
+            return self._copy_from_host(x, device, error)
         where = (
             backend.device_of(made) if device is None else engine.require(backend, parsing.device_of_argument(device))
         )
         return made if engine.is_placed(backend, made, where, copy) else engine.move(backend, made, where)
+
+    def _share(self, x: Any) -> Tensor:
+        """Return a tensor over the memory of an object, which is aligned as the framework's operators need it."""
+        backend = self._backend
+        if not isinstance(x, np.ndarray):
+            return backend.from_dlpack(alignment.check_producer(backend, x))
+        if not alignment.is_aligned(backend, x):
+            why = alignment.alignment_problem(backend, x.dtype.name, x.itemsize, x.ctypes.data)
+            raise ConversionError(str(why), "leave copy out to copy it")
+        return backend.from_dlpack(x)
+
+    def _copy_from_host(self, x: Any, device: DeviceLike | None, error: ConversionError) -> Tensor:
+        """Copy host memory that the framework refuses to share, such as memory that is not aligned."""
+        backend = self._backend
+        where = CPU if device is None else engine.require(backend, parsing.device_of_argument(device))
+        try:
+            array = x if isinstance(x, np.ndarray) else np.from_dlpack(x)
+        except Exception:  # producers raise BufferError, RuntimeError, TypeError, ...
+            raise ConversionError(error.problem, "ds.convert copies tensors of other frameworks") from error
+        return engine.make(*from_values.from_array(backend, arguments.numpy_array(array, None), where, True))
 
     def frequencies(self, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return a function of frequencies, such as ``fft.fftfreq``, with a device."""

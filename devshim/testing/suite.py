@@ -36,6 +36,7 @@ from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
 from devshim.testing.behaviours.model_gradients import ModelGradientTests
 from devshim.testing.behaviours.models import ModelTests
 from devshim.testing.behaviours.namespace_axes import NamespaceAxesTests
+from devshim.testing.behaviours.namespace_creation import NamespaceCreationTests
 from devshim.testing.behaviours.namespace_dtypes import NamespaceDtypesTests
 from devshim.testing.behaviours.namespace_matrices import NamespaceMatricesTests
 from devshim.testing.behaviours.namespace_shapes import NamespaceShapesTests
@@ -130,6 +131,7 @@ class Conformance(
     RankTests,
     ThreeGpuTests,
     NamespaceTests,
+    NamespaceCreationTests,
     NamespaceShapesTests,
     NamespaceValuesTests,
     NamespaceWrappingTests,
