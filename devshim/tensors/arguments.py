@@ -59,7 +59,7 @@ def dtype_name(backend: Backend, value: Any) -> str:
 def _native_name(backend: str, value: Any) -> str:
     """Return the name of a framework's own dtype, which has no attribute for it."""
     owner = registry.load(backend)
-    name = str(value).rpartition(".")[2]  # of "torch.float32"
+    name = str(value).rpartition(".")[2].removesuffix("'>")  # of "torch.float32" and "<class 'jax.numpy.float32'>"
     return name if name in DTYPES else owner.dtype_name(owner.zeros((1,), value, CPU))
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from devshim.devices import ranges
 from devshim.errors import ConversionError
 from devshim.errors.messages import bad_argument
@@ -30,7 +32,7 @@ def require_fit(call: str, args: tuple[Any, ...], name: str) -> None:
         _require_range(start, stop, step, name)
         return
     for value in args[1:] if call == "full" else args[:2]:
-        if not isinstance(value, (list, tuple)):
+        if not isinstance(value, (list, tuple, np.ndarray)):
             ranges.require_fit(value, name)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devshim.devices.parsing import DeviceLike
     from devshim.transfers.observing import Active
 
-__all__ = ["asarray", "from_array", "from_numpy"]
+__all__ = ["asarray", "from_array", "from_numpy", "values_of"]
 
 
 def asarray(
@@ -136,6 +136,17 @@ _NUMBERS = frozenset({bool, int, float, complex, list, tuple})
 """The types that an adapter's `asarray` reads: Python numbers, and sequences of them."""
 
 
+def values_of(backend: Backend, obj: Any) -> Any | None:
+    """Return an object of numbers as Python numbers or a NumPy array; None for tensors, and lists of them."""
+    if on_host.are_numbers(obj):
+        return obj
+    if isinstance(obj, (np.ndarray, np.generic)):
+        return arguments.numpy_array(obj)
+    if (type(obj) is not list and type(obj) is not tuple) or stacking.find_tensors(obj, framework=None):
+        return None
+    return _read_list(backend, obj)
+
+
 def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:
     """Return True if an object is a NumPy array that another framework (``owner``, or the current one) reads."""
     is_on_host = isinstance(obj, np.ndarray) and backend.device_of(obj) is CPU
@@ -154,9 +165,8 @@ def _as_like(
     found = plans.find_like(owner, model, dtype, device, call)
     if found is not None:
         return owner, *found[:2], None
-    obj = obj.item() if isinstance(obj, np.generic) else obj
-    if copy is not False and on_host.are_numbers(obj):
-        return owner, dtype, device, plans.beside(owner, model, "asarray", (obj,), dtype)
+    if copy is not False and (values := values_of(owner, obj)) is not None:
+        return owner, dtype, device, plans.beside(owner, model, "asarray", (values,), dtype)
     return owner, *plans.dtype_and_device_like(owner, model, dtype, device, call), None  # raises the TracingError
 
 

@@ -16,7 +16,7 @@ from devshim.devices.device import CPU
 from devshim.errors import ConversionError, TracingError, messages
 from devshim.errors.messages import bad_argument
 from devshim.registry import current, registry
-from devshim.tensors import arguments, creation, from_values, on_host, plans
+from devshim.tensors import arguments, creation, from_values, plans
 from devshim.transfers import alignment, engine
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def functions(backend: Backend, native: Mapping[str, Callable[..., Any]]) -> dic
     frequencies = [name for name in ("fft.fftfreq", "fft.rfftfreq") if name in native]
     return {
         **{name: getattr(made, name) for name in CREATION},
-        **{name: made.frequencies(native[name]) for name in frequencies},
+        **{name: made.frequencies(name, native[name]) for name in frequencies},
     }
 
 
@@ -75,10 +75,24 @@ class _Creation:
                 return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
             with current.using(self._backend.name):
                 return from_values.asarray(obj, dtype=dtype, device=device, copy=copy)
-        except TracingError:
-            if copy is False or not on_host.are_numbers(obj):
+        except TracingError as error:
+            if copy is False:
                 raise
-            return self._make_when_traced("asarray", (obj,), dtype, device)
+            return self._asarray_when_traced(obj, dtype, device, error)
+
+    def _asarray_when_traced(self, obj: Any, dtype: object, device: DeviceLike | None, error: TracingError) -> Tensor:
+        """Return the values of an object where a compiled function runs; raise if that is not possible."""
+        backend = self._backend
+        if device is not None or backend.traces_bytecode:
+            raise messages.tracing(backend, "asarray", "create the tensor outside, and pass it in") from error
+        if registry.backend_for(obj) is backend and backend.immutable:
+            return from_values.asarray(obj, dtype=dtype)  # nothing in the function can tell it from a copy
+        values = from_values.values_of(backend, obj)
+        if values is None:
+            raise error
+        if dtype is None and isinstance(values, np.ndarray):
+            dtype = values.dtype.name
+        return engine.make(*plans.beside(backend, None, "asarray", (values,), dtype))
 
     def empty(self, shape: Shape, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
         """Return a tensor of a shape with uninitialized values."""
@@ -194,7 +208,7 @@ class _Creation:
             raise ConversionError(error.problem, "ds.convert copies tensors of other frameworks") from error
         return engine.make(*from_values.from_array(backend, arguments.numpy_array(array, None), where, True))
 
-    def frequencies(self, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def frequencies(self, name: str, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return a function of frequencies, such as ``fft.fftfreq``, with a device."""
 
         def make(n: int, /, *, d: float = 1.0, dtype: Any = None, device: DeviceLike | None = None) -> Tensor:
@@ -203,7 +217,12 @@ class _Creation:
             if type(n) is int and n < 1:
                 raise bad_argument("n", n, "at least 1", "write the length of the transformed axis: n=8")
             made = fn(n, d=d) if wanted is None else fn(n, d=d, dtype=wanted)
-            return made if backend.device_of(made) is where else engine.move(backend, made, where)
+            try:
+                return made if backend.device_of(made) is where else engine.move(backend, made, where)
+            except TracingError as error:
+                if device is None:
+                    return made  # where the compiled function runs
+                raise messages.tracing(backend, name, "leave device out, or create the tensor outside") from error
 
         return make
 

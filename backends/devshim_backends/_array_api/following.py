@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from devshim.errors import UnsupportedError
 from devshim.registry import mismatches
 from devshim.trees.sequences import rebuild_sequence
 
@@ -26,7 +27,7 @@ def follow_tensors(
     """Return a function that computes in the scope of the device of its tensors, or refuses those on several devices.
 
     In compiled functions, and in processes without GPUs, it is called directly. A tensor without dimensions on the host
-    is accepted together with tensors on a GPU.
+    is accepted together with tensors on a GPU. If the parts of a tensor are on several devices, the framework decides.
 
     Args:
         backend: The adapter.
@@ -53,7 +54,12 @@ def follow_tensors(
         found = list(_tensors(backend, (*args, *options.values())))
         if not found or any(backend.is_tracer(x) for x in found):
             return fn(*args, **options)
-        located = {f"argument {i}": backend.device_of(x) for i, x in enumerate(found) if backend.shape(x)}
+        try:
+            located = {f"argument {i}": backend.device_of(x) for i, x in enumerate(found) if backend.shape(x)}
+        except UnsupportedError:
+            if all(backend.shards(x) is None for x in found):
+                raise
+            return fn(*args, **options)  # the framework computes where the parts are
         devices = set(located.values())
         if len(devices) > 1:
             raise mismatches.native_mismatch_error(located, f"xp.{name}")

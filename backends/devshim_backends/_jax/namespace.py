@@ -1,8 +1,9 @@
 """The array-API namespace of JAX: ``jax.numpy``, or ``jax.experimental.array_api`` before it had all names.
 
 Without ``jax_enable_x64``, functions of 64-bit arrays give 32-bit results, or fail (``argmax``, 0.10), so devshim calls
-them with it. Some functions ignore their argument's device, such as ``isfinite`` of integers (0.10): it is the default
-one meanwhile.
+them with it. JAX also converts NumPy's arrays to 32 bits then, and ``2**40`` becomes 0; a NumPy number is like a Python
+number, unless 32 bits cannot represent it. Some functions ignore their argument's device, such as ``isfinite`` of
+integers (0.10): it is the default one meanwhile.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ def _at_full_width(backend: Backend, native: Callable[..., Any], followed: Calla
 
 
 _PLAIN = frozenset({bool, int, float, complex, str, type(None)})
+_WIDE_TYPES = frozenset({np.int64, np.uint64, np.float64, np.complex128})
+"""The dtypes of 64 bits as classes; those of ``jax.numpy`` are equal to them."""
 _NARROW = frozenset(dtype.num for dtype in NARROW)
 """NumPy's numbers of these dtypes; a number takes less time to look up than a dtype."""
 
@@ -86,14 +89,25 @@ _NARROW = frozenset(dtype.num for dtype in NARROW)
 def _has_64_bits(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_has_64_bits, value))
-    if isinstance(value, np.dtype):
-        return is_wide(value)
+    if isinstance(value, (np.dtype, np.ndarray)):
+        return is_wide(getattr(value, "dtype", value))
+    if isinstance(value, np.generic):
+        return is_wide(value.dtype) and not _fits(value)
+    if isinstance(value, type):
+        return value in _WIDE_TYPES
     # JAX answers `isinstance` of its arrays in Python, so the types of its tracers are kept.
     kind = type(value)
     is_tracer = _TRACERS.get(kind)
     if is_tracer is None:
         is_tracer = _TRACERS[kind] = issubclass(kind, jax.core.Tracer)
     return (is_tracer or isinstance(value, jax.Array)) and is_wide(value.dtype)
+
+
+def _fits(value: Any) -> bool:
+    """Return True if 32 bits represent a NumPy number of 64 bits, except for rounding."""
+    if value.dtype.kind in "iu":
+        return -(2**31) <= value < 2**31
+    return not np.isfinite(value) or max(abs(value.real), abs(value.imag)) <= np.finfo(np.float32).max
 
 
 _TRACERS: dict[type, bool] = {}

@@ -1,4 +1,4 @@
-"""Creation functions of a namespace: memory of other libraries, and compiled functions."""
+"""Creation functions of a namespace over the memory of other libraries."""
 
 from __future__ import annotations
 
