@@ -106,8 +106,8 @@ def _has_64_bits(value: Any) -> bool:
 def _fits(value: Any) -> bool:
     """Return True if 32 bits represent a NumPy number of 64 bits, except for rounding."""
     if value.dtype.kind in "iu":
-        return -(2**31) <= value < 2**31
-    return not np.isfinite(value) or max(abs(value.real), abs(value.imag)) <= np.finfo(np.float32).max
+        return bool(-(2**31) <= value < 2**31)
+    return bool(not np.isfinite(value) or max(abs(value.real), abs(value.imag)) <= np.finfo(np.float32).max)
 
 
 _TRACERS: dict[type, bool] = {}
