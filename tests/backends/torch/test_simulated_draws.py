@@ -84,10 +84,31 @@ def test_generators():
     assert str(torch.Generator("sim").device) == "sim:0"
 
 
-@pytest.mark.parametrize("wrong", ["cpu", "sim:0"])
-def test_a_generator_of_another_device_is_refused(wrong):
-    with pytest.raises(RuntimeError, match="generator"):
-        torch.rand(3, device=GPU, generator=torch.Generator(wrong))
+FROM_GENERATORS = {
+    "rand": lambda g: torch.rand(3, device=GPU, generator=g),
+    "randn": lambda g: torch.randn(3, device=GPU, generator=g),
+    "randint": lambda g: torch.randint(9, (3,), device=GPU, generator=g),
+    "normal_": lambda g: torch.empty(3, device=GPU).normal_(generator=g),
+    "randperm": lambda g: torch.randperm(4, device=GPU, generator=g),
+    "multinomial": lambda g: torch.multinomial(torch.ones(3, device=GPU), 2, generator=g),
+    "bernoulli": lambda g: torch.bernoulli(torch.full((9,), 0.5, device=GPU), generator=g),
+}
+
+
+@pytest.mark.parametrize("draw", FROM_GENERATORS)
+def test_a_generator_of_another_gpu_draws(draw):
+    """PyTorch compares only the types of devices."""
+    other, same = (torch.Generator(device).manual_seed(3) for device in ("sim:0", GPU))
+    drawn = FROM_GENERATORS[draw](other)
+    assert str(drawn.device) == GPU
+    assert torch.equal(drawn, FROM_GENERATORS[draw](same))
+    assert torch.equal(other.get_state(), same.get_state())
+
+
+@pytest.mark.parametrize("draw", FROM_GENERATORS)
+def test_a_generator_of_the_host_is_refused(draw):
+    with pytest.raises(RuntimeError, match="Expected a 'sim' device type for generator but found 'cpu'"):
+        FROM_GENERATORS[draw](torch.Generator())
 
 
 def test_the_host_refuses_a_generator_of_a_gpu():
@@ -95,8 +116,6 @@ def test_the_host_refuses_a_generator_of_a_gpu():
         torch.rand(3, generator=torch.Generator(GPU))
     with pytest.raises(RuntimeError, match="generator"):
         torch.randperm(3, generator=torch.Generator(GPU))
-    with pytest.raises(RuntimeError, match="Expected a 'sim' device type for generator but found 'cpu'"):
-        torch.rand(3, device=GPU, generator=torch.Generator())
 
 
 def test_seeds():

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from devshim.errors import UnsupportedError
-from devshim_backends._torch.simulation.internals.state import NAME, TYPES, gpu_name, index_of, shown_device
+from devshim_backends._torch.simulation.internals.state import NAME, TYPES, index_of, shown_device
 
 RealGenerator: Any = torch._C.Generator
 
@@ -162,18 +162,17 @@ def create_all(count: int) -> None:
 
 
 def generator_for(requested: Any, gpu: int) -> Any:
-    """Return the generator that draws for a GPU: the requested one's, if that belongs to the GPU, or the GPU's own.
+    """Return the generator that draws for a GPU: the requested one's, which may belong to another GPU, or the GPU's own.
+
+    PyTorch compares only the types of the devices (``check_generator`` in ``ATen/core/Generator.h``).
 
     Raises:
-        RuntimeError: The requested one belongs to another device; the message is PyTorch's.
+        RuntimeError: The requested one belongs to the host; the message is PyTorch's.
     """
     if requested is None:
         return DEFAULTS[gpu].host
     labelled = _GENERATORS.get(requested._cdata)
     if labelled is None:
         msg = f"Expected a '{shown_device(gpu).type}' device type for generator but found '{requested.device.type}'"
-        raise RuntimeError(msg)
-    if labelled.gpu != gpu:
-        msg = f"Expected a '{gpu_name(gpu)}' generator but found '{gpu_name(labelled.gpu)}'"
         raise RuntimeError(msg)
     return labelled.host
