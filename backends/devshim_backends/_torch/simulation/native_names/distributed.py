@@ -21,13 +21,15 @@ from torch import distributed
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.relabel import to_host
 from devshim_backends._torch.simulation.internals.state import require_simulated, shown_count
-from devshim_backends._torch.simulation.native_names.internals import backends, coalescing, nccl_checks, nccl_options
+from devshim_backends._torch.simulation.native_names.internals import (
+    backends,
+    coalescing,
+    nccl_checks,
+    nccl_options,
+    unused_parameters,
+)
 from devshim_backends._torch.simulation.native_names.internals.replaced_operators import ReplacedOperators
 from devshim_backends._torch.simulation.native_names.internals.step_times import log_times, without_timer
-from devshim_backends._torch.simulation.native_names.internals.unused_parameters import (
-    PINNED_MEMORY,
-    provide_pinned_memory,
-)
 
 _TEXT = "simulated GPUs: gloo runs the collectives of the backend nccl"
 _get_device = torch._C.TensorBase.get_device
@@ -270,7 +272,8 @@ def install(patches: Patches) -> None:
     patches.replace(c10d.Work, "get_future", _future_of(c10d.Work.get_future))
     patches.replace(c10d.Work, "result", _result_of(c10d.Work.result))
     model = torch.nn.parallel.DistributedDataParallel
-    patches.replace(model, "_ddp_init_helper", without_timer(provide_pinned_memory(model._ddp_init_helper)))
+    patches.replace(model, "_ddp_init_helper", without_timer(model._ddp_init_helper))
+    unused_parameters.install(patches)
     logger = distributed.Logger
     patches.replace(logger, "set_runtime_stats_and_log", log_times(logger.set_runtime_stats_and_log))
 
@@ -279,5 +282,5 @@ def uninstall() -> None:
     """Remove the kernels."""
     _NCCL_GROUPS.clear()
     _DEVICES.clear()
-    PINNED_MEMORY.uninstall()
+    unused_parameters.PINNED_MEMORY.uninstall()
     _COLLECTIVES.uninstall()

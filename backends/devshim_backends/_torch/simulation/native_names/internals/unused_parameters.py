@@ -1,9 +1,10 @@
-"""``DistributedDataParallel(find_unused_parameters=True)``: the memory in which it counts the parameters in use.
+"""`DistributedDataParallel` that counts the parameters in use: the host memory for the count.
 
-In each backward pass, C++ requests pinned host memory from PyTorch, and checks that it is pinned. PyTorch would ask the
-simulated GPUs for an allocator of it, and only C++ can provide one. Any host memory works like pinned memory for a
-simulated GPU. Therefore two operators of the host are replaced once a process makes such a model: ``is_pinned``, and
-``empty_strided``, which then records the request and allocates as usual.
+It counts with ``find_unused_parameters=True``, and in the first backward pass of a static graph. For that, C++ requests
+pinned host memory from PyTorch, and checks that it is pinned. PyTorch would ask the simulated GPUs for an allocator of
+it, and only C++ can provide one. Any host memory works like pinned memory for a simulated GPU. Therefore two operators
+of the host are replaced once a process makes such a model: ``is_pinned``, and ``empty_strided``, which then records the
+request and allocates as usual.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.native_names.internals.replaced_operators import ReplacedOperators
 from devshim_backends._torch.simulation.tensors import is_pinned, mark_pinned
 
@@ -37,7 +39,14 @@ _KERNELS: dict[str, Callable[..., Any]] = {"empty_strided": _empty_strided, "is_
 PINNED_MEMORY = ReplacedOperators("aten", "CPU")
 
 
-def provide_pinned_memory(real: Callable[..., Any]) -> Callable[..., Any]:
+def install(patches: Patches) -> None:
+    """Install the replacements of the methods with which a model starts to count."""
+    model = torch.nn.parallel.DistributedDataParallel
+    patches.replace(model, "_ddp_init_helper", _init_of(model._ddp_init_helper))
+    patches.replace(model, "_set_static_graph", _set_static_graph_of(model._set_static_graph))
+
+
+def _init_of(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper of ``DistributedDataParallel._ddp_init_helper`` that replaces the operators if needed."""
 
     @functools.wraps(real)
@@ -47,3 +56,17 @@ def provide_pinned_memory(real: Callable[..., Any]) -> Callable[..., Any]:
         return real(self, *args, **kwargs)
 
     return init
+
+
+def _set_static_graph_of(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper of ``DistributedDataParallel._set_static_graph`` that replaces the operators.
+
+    The constructor calls it with ``static_graph=True``, and a program may call it later.
+    """
+
+    @functools.wraps(real)
+    def set_static_graph(self: Any) -> Any:
+        PINNED_MEMORY.install(lambda: _KERNELS)
+        return real(self)
+
+    return set_static_graph
