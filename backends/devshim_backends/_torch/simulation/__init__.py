@@ -36,6 +36,7 @@ The modules that only this adapter has are in ``internals``.
 | `module`, `streams`, `accelerator` | ``torch.sim``, and the functions behind ``torch.accelerator`` |
 | `device_names` | the names that PyTorch adds for a custom device, only while GPUs are simulated |
 | `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | patches of PyTorch, each with its reason |
+| `sent_tensors` | tensors that a program sends to another process |
 | `backward_nodes` | the GPU and the stream that are current in a backward pass |
 | `late_copies`, `stream_order` | copies that arrive when something waits for them, and the waits of each stream |
 | `untraced` | keeping `torch.compile` out of this package |

@@ -162,7 +162,7 @@ def create_all(count: int) -> None:
 
 
 def generator_for(requested: Any, gpu: int) -> Any:
-    """Return the generator that draws for a GPU: the requested one's, which may belong to another GPU, or the GPU's own.
+    """Return the generator that draws for a GPU: the requested one's, also if it is of another GPU, or the GPU's own.
 
     PyTorch compares only the types of the devices (``check_generator`` in ``ATen/core/Generator.h``).
 

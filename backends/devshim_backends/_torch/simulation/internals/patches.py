@@ -1,7 +1,8 @@
 """Replacing attributes of PyTorch, and restoring them.
 
 The modules with patches document what they patch and why nothing else works: `tensors` in the package above, and
-`attention`, `comm`, `accelerator`, `engine`, `indices`, `defaults`, `messages` and `streams` in this one.
+`attention`, `comm`, `accelerator`, `engine`, `indices`, `defaults`, `messages`, `sent_tensors` and
+`streams` in this one.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from devshim_backends._torch.simulation.internals import (
     messages,
     module,
     patches,
+    sent_tensors,
     streams,
 )
 from devshim_backends._torch.simulation.internals.engine import NOTHING, PENDING
@@ -82,6 +83,7 @@ def _patch() -> None:
     attention.patch()
     comm.patch()
     defaults.patch()
+    sent_tensors.patch()
     streams.patch()
     for name, hook in accelerator.HOOKS.items():
         if hasattr(torch._C, name):

@@ -10,6 +10,7 @@ import torch
 from devshim.errors import UnsupportedError
 from devshim.simulation.memory import ROUND
 from devshim.simulation.patching import Patches
+from devshim_backends._torch.simulation.internals.sent_tensors import sharing_error
 from devshim_backends._torch.simulation.internals.state import NAME
 from devshim_backends._torch.simulation.memory import SIMULATED
 from devshim_backends._torch.simulation.native_names.names import SHOWN, to_simulated
@@ -48,10 +49,7 @@ def to(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
 
 def _refuse_sharing(self: Any, *args: Any) -> NoReturn:
     """Replace the function that shares a card's memory with other processes."""
-    msg = "a simulated GPU's tensor cannot be shared with another process"
-    raise UnsupportedError(
-        msg, f'send a copy, and move it back there: queue.put(x.cpu()); queue.get().to("{device(self)}")'
-    )
+    raise sharing_error(device(self))
 
 
 def nbytes(self: Any) -> Any:

@@ -1,0 +1,33 @@
+"""Workers of a `DataLoader` that return tensors of cards: they start with ``spawn``, since CUDA refuses forks."""
+
+import torch
+from torch.utils.data import DataLoader
+
+
+class Rows:
+    def __init__(self, card):
+        self.card = card
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        row = torch.full((2,), float(index), device=f"cuda:{self.card}")
+        return {"row": row, "number": torch.tensor(index)}
+
+
+def as_they_are(rows):
+    """Return a view with gaps, a parameter, a sparse tensor and an empty one."""
+    x = torch.stack([each["row"] for each in rows])
+    weight = torch.nn.Parameter(x[0])
+    return x.t()[:, ::2], weight, x.to_sparse(), x[:0]
+
+
+if __name__ == "__main__":
+    for card in range(2):
+        for batch in DataLoader(Rows(card), batch_size=2, num_workers=2, multiprocessing_context="spawn"):
+            print(batch["row"], batch["number"], batch["row"].get_device())
+    loader = DataLoader(Rows(1), batch_size=4, num_workers=1, multiprocessing_context="spawn", collate_fn=as_they_are)
+    for view, weight, sparse, empty in loader:
+        print(view, view.stride())
+        print(weight, sparse.sum().item(), empty)
