@@ -25,6 +25,7 @@ The modules that only this adapter has are in ``internals``.
 | `composites` | operators that run on the CPU as one call, although PyTorch would decompose them |
 | `cpu_only` | operators that CUDA does not have |
 | `linalg_drivers` | the drivers of CUDA's libraries for linear algebra |
+| `lu_without_pivots` | factors of matrices, which only CUDA computes without exchanging rows |
 | `dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
 | `kernels`, `storage`, `recurrent_cells`, `sync_batch_norm`, `attention`, `sparse` | operators with own kernels |
 | `products` | products of matrices with ``out_dtype=`` |

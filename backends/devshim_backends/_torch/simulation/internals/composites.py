@@ -24,6 +24,7 @@ from devshim_backends._torch.simulation.hooks import (
 from devshim_backends._torch.simulation.internals import (
     cpu_only,
     linalg_drivers,
+    lu_without_pivots,
     nested,
     product_limits,
     quantized,
@@ -72,6 +73,7 @@ def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     special = {"convolution": _convolution_kernel(), "_convolution": as_one_call("_convolution")}
     special |= dict(cpu_only.iter_refusing_kernels(cpu_only.DENSE))
     special |= dict(linalg_drivers.kernels(as_one_call)) | dict(product_limits.kernels(as_one_call))
+    special |= dict(lu_without_pivots.kernels(as_one_call))
     names = _structured_operators() | known | _foreach_operators() | _in_cudas_dtypes()
     for name in sorted(names - set(KERNELS) - set(special)):
         yield name, _foreach_kernel(name) if name.startswith("_foreach_") else as_one_call(name)
