@@ -24,6 +24,7 @@ from devshim_backends._torch.simulation.internals.state import require_simulated
 from devshim_backends._torch.simulation.native_names.internals import (
     backends,
     coalescing,
+    nccl_calls,
     nccl_checks,
     nccl_options,
     unused_parameters,
@@ -59,14 +60,17 @@ def _kernel(name: str, op: Any) -> Callable[..., Any]:
     """Return a kernel that runs a collective call on the host's view of the tensors, which may be a flat one."""
     flatten = name in _FLATTENED
     position = next(n for n, each in enumerate(op._schema.arguments) if each.name == "process_group")
+    call_as_nccl = nccl_calls.make_caller(op)
 
     def run(*args: Any) -> Any:
-        if name != "barrier" and _uses_nccl(distributed.ProcessGroup.unbox(args[position])):
-            nccl_checks.check(name, args)
+        group = distributed.ProcessGroup.unbox(args[position])
+        is_nccl = name != "barrier" and _uses_nccl(group)
+        if is_nccl:
+            nccl_checks.check(name, args, group)
         originals: dict[int, Any] = {}
         kept: list[Any] = []  # so that no id is used twice
         converted = [_map(each, lambda x: _as_host(x, originals, kept, flatten)) for each in args]
-        result = op._op_dk(_CUDA, *converted)
+        result = call_as_nccl(tuple(converted)) if is_nccl else op._op_dk(_CUDA, *converted)
         coalescing.record(result)
         return _map(result, lambda x: originals.get(id(x), x))
 
@@ -78,6 +82,8 @@ def _as_host(tensor: Any, originals: dict[int, Any], kept: list[Any], flatten: b
         return tensor
     require_simulated(_get_device(tensor))
     host = to_host(tensor.detach())
+    if host.dtype in nccl_checks.FLOAT8:
+        host = host.view(torch.uint8)  # NCCL copies them; gloo does not know them
     if flatten and host.is_contiguous():
         host = host.view(-1)
     originals[id(host)] = tensor
@@ -268,6 +274,7 @@ def install(patches: Patches) -> None:
     patches.replace(c10d.ProcessGroup, "name", _name_of(c10d.ProcessGroup.name))
     patches.replace(c10d.ProcessGroup, "_has_hooks", _has_hooks(c10d.ProcessGroup._has_hooks))
     coalescing.install(patches, c10d.ProcessGroup, _uses_nccl)
+    nccl_calls.install(patches, c10d.ProcessGroup, _uses_nccl)
     nccl_options.install(patches)
     patches.replace(c10d.Work, "get_future", _future_of(c10d.Work.get_future))
     patches.replace(c10d.Work, "result", _result_of(c10d.Work.result))
