@@ -1,6 +1,6 @@
 """The checks of NCCL and of its process group, which gloo lacks: it accepts tensors on the host, and makes copies.
 
-Source: ``ProcessGroupNCCL.cpp`` and ``NCCLUtils.hpp`` of PyTorch, and NCCL's ``argcheck.cc`` and ``enqueue.cc``. The
+Source: ``ProcessGroupNCCL.cpp`` and ``NCCLUtils.hpp`` of PyTorch, and the checks of arguments in NCCL itself. The
 process group copies the lists of tensors that `all_gather`, `gather`, `scatter` and `reduce_scatter` take, so these
 need not be contiguous, and neither need tensors that are sent to single ranks.
 """
