@@ -85,7 +85,8 @@ def _feed_of(real: Callable[..., None]) -> Callable[..., None]:
     """Return a replacement for ``Queue._feed``, which the thread runs that writes to a queue."""
 
     def feed(*args: Any) -> None:
-        _LOCAL.drops = Queue._on_queue_feeder_error in args  # a subclass may tell its program instead
+        dropping = Queue._on_queue_feeder_error  # type: ignore[attr-defined]
+        _LOCAL.drops = dropping in args  # a subclass may tell its program instead
         real(*args)
 
     return feed
