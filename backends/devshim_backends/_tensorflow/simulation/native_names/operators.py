@@ -23,6 +23,7 @@ from devshim_backends._tensorflow.simulation.memory import VARIABLES
 from devshim_backends._tensorflow.simulation.native_names.internals.clusters import CLUSTER
 from devshim_backends._tensorflow.simulation.native_names.internals.host_operators import leaves_scope, runs_on_host
 from devshim_backends._tensorflow.simulation.native_names.internals.operator_log import OperatorLog
+from devshim_backends._tensorflow.simulation.native_names.internals.python_functions import called_on, is_traced
 from devshim_backends._tensorflow.simulation.native_names.names import logical_name
 
 if TYPE_CHECKING:
@@ -132,7 +133,11 @@ def _wrap_slow(original: Callable[..., Any]) -> Callable[..., Any]:
         device = logical_name(device) if device else _default_device(op, inputs)
         if leaves_scope(_backend, op, inputs, device):
             device = ""
-        result = original(handle, device, op, inputs, *args)
+        if is_traced() and _is_function(op):
+            with called_on(device):
+                result = original(handle, device, op, inputs, *args)
+        else:
+            result = original(handle, device, op, inputs, *args)
         log = _log
         if log is not None:
             log.write(op, inputs, result, device)

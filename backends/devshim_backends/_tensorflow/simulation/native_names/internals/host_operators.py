@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
 
-__all__ = ["leaves_scope", "runs_on_host", "runs_on_host_in_graph"]
+__all__ = ["leaves_scope", "refuse_host", "runs_on_host", "runs_on_host_in_graph"]
 
 _ON_GPUS = frozenset({"GPU", "DEFAULT"})
 """The types of devices of kernels that GPUs have."""
@@ -114,10 +114,23 @@ def leaves_scope(backend: TensorflowSimulation, op: Any, inputs: Sequence[Any], 
     """
     if SCOPE.strict or not is_simulated_gpu(scope) or not runs_on_host(op, inputs):
         return False
-    if not context.context().soft_device_placement:
+    refuse_host(op, scope)
+    return True
+
+
+def refuse_host(op: str | bytes, scope: str) -> None:
+    """Refuse to run an operator on the host if the program wants it on a GPU, and has switched soft placement off.
+
+    Args:
+        op: The operator's name.
+        scope: TensorFlow's name of the scope's device; without one, the host is accepted.
+
+    Raises:
+        InvalidArgumentError: The program has forbidden it, by ``tf.config.set_soft_device_placement(False)``.
+    """
+    if scope and not context.context().soft_device_placement:
         text = (
             f"Could not satisfy device specification {shown_name(scope)!r}. enable_soft_placement=0. "
             f"Supported device types [CPU]. All available devices [{all_devices()}]."
         )
         raise tf.errors.InvalidArgumentError(None, None, f"{text} [Op:{op.decode() if isinstance(op, bytes) else op}]")
-    return True
