@@ -87,7 +87,7 @@ def named_place(text: Any) -> Any:
     if text == "gpu_pinned":
         raise pinned()
     found = _NAMES.fullmatch(text.strip().lower())
-    return None if found is None else gpu_place(_default_index() if found[1] is None else int(found[1]))
+    return None if found is None else gpu_place(default_index() if found[1] is None else int(found[1]))
 
 
 def current_index() -> int:
@@ -113,7 +113,8 @@ _SELECTED = "FLAGS_selected_gpus"
 """The variable with the index of this process's GPU, which Paddle's launcher sets."""
 
 
-def _default_index() -> int:
+def default_index() -> int:
+    """Return the index of the GPU that is the default device: the launcher chooses another than the first."""
     return int((os.environ.get(_SELECTED) or "0").split(",")[0])
 
 
@@ -200,6 +201,7 @@ def functions() -> dict[Any, Any]:
         device.get_cudnn_version: for_programs(device.get_cudnn_version, lambda: libraries.CUDNN_VERSION),
         device.get_device: for_programs(device.get_device, _get_device_for_programs(device.get_device)),
         device.get_all_device_type: for_programs(device.get_all_device_type, lambda: ["cpu", "gpu"]),
+        paddle.base.libpaddle.get_all_custom_device_type: for_programs(core.get_all_custom_device_type, list),
         device.get_all_custom_device_type: for_programs(device.get_all_custom_device_type, list),
         device.get_available_custom_device: for_programs(device.get_available_custom_device, list),
         device.get_available_device: for_programs(
@@ -264,3 +266,4 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
         yield device, "_to_place", _device_place(device._to_place)
     yield from libraries.versions()
     yield core, "is_compiled_with_cuda", for_programs(core.is_compiled_with_cuda, lambda: True)
+    yield core, "get_all_custom_device_type", for_programs(core.get_all_custom_device_type, list)

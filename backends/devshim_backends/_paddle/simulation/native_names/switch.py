@@ -13,7 +13,14 @@ from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.scopes import process_wide_place, set_process_wide_place
 from devshim_backends._paddle.simulation.internals import error_texts
 from devshim_backends._paddle.simulation.native_names import distributed, names, runtime, tensors
-from devshim_backends._paddle.simulation.native_names.internals import cuda_only, flags, generators, predictors, sparse
+from devshim_backends._paddle.simulation.native_names.internals import (
+    cuda_only,
+    executors,
+    flags,
+    generators,
+    predictors,
+    sparse,
+)
 
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
@@ -39,11 +46,12 @@ def install(backend: Backend) -> None:
             *generators.attributes(),
             *sparse.attributes(),
             *cuda_only.attributes(),
+            *executors.attributes(),
             *predictors.attributes(),
         ):
             _patches.replace(owner, name, new)
         if backend.simulated:
-            set_process_wide_place(names.gpu_place(0))
+            set_process_wide_place(names.gpu_place(names.default_index()))
         error_texts.use_native_names(True)
     except BaseException:
         uninstall()

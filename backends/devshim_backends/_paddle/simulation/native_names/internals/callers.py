@@ -7,14 +7,14 @@ from functools import wraps
 from typing import Any
 
 _OWN = ("paddle", "devshim", "devshim_backends")
-_CHECKS = "paddle.utils.install_check"
-"""Paddle's module that checks an installation, as a program: it would find the plug-in, and name ``sim_gpu``."""
+_AS_PROGRAMS = ("paddle.utils.install_check", "paddle.distributed.launch.context.device")
+"""Paddle's modules that check an installation or start processes: they would find the plug-in, ``sim_gpu``."""
 
 
 def is_program(depth: int = 2) -> bool:
     """Return True if the caller of the function that calls this one is not in Paddle or devshim."""
     name = sys._getframe(depth).f_globals.get("__name__")
-    return name == _CHECKS or not (isinstance(name, str) and name.partition(".")[0] in _OWN)
+    return name in _AS_PROGRAMS or not (isinstance(name, str) and name.partition(".")[0] in _OWN)
 
 
 def for_programs(original: Any, answer: Any) -> Any:
