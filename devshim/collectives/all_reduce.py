@@ -63,8 +63,8 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
 
     Raises:
         ArgumentError: It is not a list, is empty, ``op`` is unknown, shapes, dtypes or structures differ (each is
-            named), a tensor is read-only, or the operation makes no sense in that dtype: the mean of integers, any
-            operation on bools, the largest complex number.
+            named), a tensor is read-only, elements of a tensor share memory (an expanded one), or the operation makes
+            no sense in that dtype: the mean of integers, any operation on bools, the largest complex number.
         NotATensorError: It contains no tensor.
         UnsupportedError: A tree contains a sparse array, a graph, or another object in which some tensors are indices.
         OutOfMemoryError: A device is full. After this and any other error, nothing has changed.
@@ -143,6 +143,9 @@ class Group:
             if self.backend.supports_inplace(x) and not self.backend.is_writable(x):
                 msg = f"ds.all_reduce_ writes in place, and tensor {i}{self._where()} is read-only"
                 raise ArgumentError(msg, "pass a copy of it")
+            if self.backend.supports_inplace(x) and self.backend.has_overlap(x):
+                msg = f"ds.all_reduce_ writes in place, and elements of tensor {i}{self._where()} share memory"
+                raise ArgumentError(msg, "pass a copy of it: it is expanded, or a view with overlapping windows")
 
     def _where(self) -> str:
         where = brackets(self.cell)

@@ -115,6 +115,13 @@ class CollectiveBackend(RanksBackend):
         """Return True if `assign` can overwrite ``x``; otherwise `all_reduce_` replaces it in the list it was given."""
         return not self.immutable  # type: ignore[attr-defined]  # the backend's own
 
+    def has_overlap(self, x: Any) -> bool:
+        """Return True if elements of ``x`` share memory, as those of an expanded tensor: `assign` cannot write them.
+
+        Default: the framework has no such tensors, or its tensors are immutable.
+        """
+        return False
+
     def is_variable(self, x: Any) -> bool:
         """Return True if `assign` can overwrite ``x`` although the framework's tensors are immutable."""
         return False

@@ -156,7 +156,8 @@ class _Slot:
     def is_overwritten(self) -> bool:
         """Return True if `Backend.assign` can overwrite the tensor of a tree."""
         backend, x = self._backend, self._x
-        return backend.is_variable(x) or (backend.supports_inplace(x) and backend.is_writable(x))
+        can_write = backend.supports_inplace(x) and backend.is_writable(x) and not backend.has_overlap(x)
+        return backend.is_variable(x) or can_write
 
     def overwrite(self, value: Tensor) -> Callable[[], None]:
         """Overwrite the tensor of a tree; return a function that undoes this."""

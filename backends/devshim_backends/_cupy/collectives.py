@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from devshim.contract.backend import Tensor
+from devshim.contract.overlaps import overlaps
 from devshim.devices.dtypes import widest
 from devshim.errors import messages
 from devshim_backends._cupy.creation import library
@@ -72,6 +73,9 @@ class CupyCollectives(CupyTensors):
     def assign(self, x: Tensor, value: Tensor) -> None:
         with current_device(self.device_of(x)):
             x[...] = value
+
+    def has_overlap(self, x: Tensor) -> bool:
+        return not x.flags.c_contiguous and overlaps(x.shape, x.strides)
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         errors: Any = np.geterr()  # NumPy's error state, for arrays in host memory

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from devshim.contract.backend import Tensor
+from devshim.contract.overlaps import overlaps
 from devshim.devices.dtypes import widest
 from devshim.errors import messages
 from devshim_backends._numpy.tensors import NumpyTensors, is_masked
@@ -68,6 +69,9 @@ class NumpyCollectives(NumpyTensors):
 
     def assign(self, x: Tensor, value: Tensor) -> None:
         x[...] = value
+
+    def has_overlap(self, x: Tensor) -> bool:
+        return not x.flags.c_contiguous and overlaps(x.shape, x.strides)
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         errors: Any = np.geterr()  # it is thread-local before NumPy 2

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import paddle
 
+from devshim.contract.overlaps import overlaps
 from devshim.devices.device import CPU
 from devshim_backends._paddle import devices, scopes
 from devshim_backends._paddle.creation import NUMPY_DTYPES, EagerTensor
@@ -112,6 +113,9 @@ class PaddleCollectives(PaddleTensors):
     def assign(self, x: Tensor, value: Tensor) -> None:
         with paddle.no_grad(), self._cuda_scope(x):
             x.copy_(value, True)
+
+    def has_overlap(self, x: Tensor) -> bool:
+        return x.is_dense() and not x.is_contiguous() and overlaps(x.shape, x.strides)
 
     def _cuda_scope(self, x: Tensor) -> AbstractContextManager[object]:
         return nullcontext() if devices.only_host or self.is_tracer(x) else scopes.cuda_scope(x.place)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from devshim.contract.overlaps import overlaps
 from devshim.devices.dtypes import widest
 from devshim.errors import UnsupportedError
 from devshim_backends._torch.gradients import RECORDING
@@ -160,6 +161,11 @@ class TorchCollectives(TorchTensors):
 
     def supports_inplace(self, x: Tensor) -> bool:
         return torch.is_inference_mode_enabled() or not x.is_inference()
+
+    def has_overlap(self, x: Tensor) -> bool:
+        if x.layout is not torch.strided or x.is_nested or x.is_contiguous():
+            return False
+        return overlaps(x.shape, x.stride())
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()

@@ -7,6 +7,8 @@ Requirements of this module:
   one sees what is computed with it, and the gradients get their own graph.
 * The caller's ``no_grad`` and ``inference_mode`` do not matter. Autograd cannot save tensors that were made in
   inference mode, so those are copied.
+* A gradient can be written: the gradient of a sum is one number, which PyTorch expands to the tensor's shape, and it
+  refuses to write such a tensor.
 * In a function that ``torch.compile`` reads, `torch.func.grad_and_value` computes the gradients: dynamo traces it, and
   ``torch.autograd.grad`` only with ``torch._dynamo.config.trace_autograd_ops`` (2.13).
 """
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from devshim.contract.overlaps import overlaps
 from devshim.errors import UnsupportedError
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.tensors import TorchTensors
@@ -43,6 +46,7 @@ RECORDING = _Recording()
 """Not a context variable, because torch.compile must read it, too: it compiles a function again where this differs."""
 
 
+_STRIDED = torch.strided
 _NO_MODE: AbstractContextManager[object] = nullcontext()
 
 
@@ -85,7 +89,7 @@ class TorchGradients(TorchTensors):
             RECORDING.open.pop()
         if nested:
             return value, tensors, grads
-        return value.detach(), [x.detach() for x in tensors], [x.detach() for x in grads]
+        return value.detach(), [x.detach() for x in tensors], [_writable(x.detach()) for x in grads]
 
     def trainable(self, model: Any) -> list[Leaf]:
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and leaf.owner.requires_grad]
@@ -126,4 +130,11 @@ def _gradients(value: Tensor, inputs: list[Tensor], nested: bool) -> list[Tensor
     found: Sequence[Tensor | None] = [None] * len(inputs)
     if value.requires_grad:
         found = torch.autograd.grad(value, inputs, create_graph=nested, allow_unused=True)
-    return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(inputs, found, strict=True)]
+    return [torch.zeros_like(x) if grad is None else _writable(grad) for x, grad in zip(inputs, found, strict=True)]
+
+
+def _writable(grad: Tensor) -> Tensor:
+    """Return a gradient, or a copy of it if its elements share memory."""
+    if grad.layout is not _STRIDED or grad.is_contiguous() or not overlaps(grad.shape, grad.stride()):
+        return grad
+    return grad.contiguous()

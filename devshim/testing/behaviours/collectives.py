@@ -140,6 +140,19 @@ class CollectiveTests(Kit):
         assert [ds.device_of(x) for x in given] == three
         assert all(np.allclose(ds.to_numpy(x), expected, rtol=1e-6) for x in given)
 
+    @feature("several", "value_and_grad")
+    def test_gradients_of_a_sum_can_be_reduced(self, three: list[Device]) -> None:
+        """`all_reduce_` takes the gradients of a function that only adds the elements of a parameter."""
+
+        def gradients(device: Device) -> dict[str, Tensor]:
+            params = {"w": ds.from_numpy(numbers((3,)), device), "b": ds.zeros((2, 3), dtype="float32", device=device)}
+            xp = ds.namespace(params["w"])
+            return ds.value_and_grad(lambda p: xp.sum(p["w"] * p["w"]) + xp.sum(p["b"]))(params)[1]
+
+        for tree in ds.all_reduce_([gradients(device) for device in three]):
+            assert np.allclose(ds.to_numpy(tree["w"]), 6 * numbers((3,)))
+            assert self.same_numbers(tree["b"], np.full((2, 3), 3, "float32"))
+
     @feature("several", "numpy")
     def test_all_reduce_has_read_numpy_memory_on_return(self, device: Device) -> None:
         """NumPy sees the sum in shared memory, and a later write there does not reach the other tensors."""

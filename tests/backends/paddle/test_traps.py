@@ -505,3 +505,12 @@ def test_a_namespace_makes_operands_in_a_program(paddle: Any) -> None:
 
     made = _compiled_for(paddle, shifted, 2)(paddle.ones([2, 4]))
     assert made.numpy().tolist() == [[-1.0, 0.0, 2.0, 4.0]] * 2
+
+
+def test_all_reduce_refuses_elements_that_share_memory(paddle: Any) -> None:
+    """Paddle writes such a tensor without an error: the value written last remains."""
+    shared = paddle.as_strided(paddle.arange(6.0), [2, 3], [1, 1])
+    with pytest.raises(ds.ArgumentError, match="elements of tensor 0 share memory"):
+        ds.all_reduce_([shared, paddle.ones([2, 3])])
+    columns = paddle.transpose(paddle.ones([2, 3]), [1, 0])
+    assert ds.all_reduce_([columns, paddle.ones([3, 2])])[0].tolist() == [[2.0] * 2] * 3

@@ -835,3 +835,26 @@ def test_sparse_tensors_are_not_split(layout):
     x = torch.eye(2).to_sparse(layout=layout)
     with pytest.raises(ds.UnsupportedError, match="cannot split a tensor of layout sparse"):
         ds.split([x], ["cpu", "cpu"])
+
+
+# ---------------------------------------------------------------- elements that share memory
+@pytest.mark.parametrize("compiler", [None, "eager", "aot_eager"])
+def test_the_gradient_of_a_sum_can_be_written(compiled, compiler):
+    """PyTorch expands one number to the shape of the tensor, and refuses to write such a gradient."""
+
+    def gradient(x):
+        return ds.value_and_grad(lambda x: x.T.sum())(x)[1]
+
+    grad = (compiled(gradient, compiler) if compiler else gradient)(torch.zeros(2, 3))
+    assert grad.add_(1).tolist() == [[2.0] * 3] * 2
+
+
+@pytest.mark.parametrize("strides", [(0, 0), (0, 1), (1, 1)])
+def test_all_reduce_refuses_shared_elements_before_it_writes(strides):
+    """PyTorch refuses the first two when they are written; in the last one, the value written last would remain."""
+    shared = torch.ones(6).as_strided((2, 3), strides)
+    trees = [{"a": torch.ones(3), "b": torch.ones(2, 3)}, {"a": torch.ones(3), "b": shared}]
+    with pytest.raises(ds.ArgumentError, match=r"elements of tensor 1 at \['b'\] share memory"):
+        ds.all_reduce_(trees)
+    assert [tree["a"].tolist() for tree in trees] == [[1.0] * 3] * 2
+    assert ds.all_reduce_([torch.ones(2, 3).T, torch.ones(3, 2)])[0].tolist() == [[2.0] * 2] * 3
