@@ -11,11 +11,11 @@ import os
 import pickle
 import sys
 import threading
-from contextlib import suppress
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
 
 __all__ = ["dumps", "dumps_by_value", "loads"]
@@ -28,17 +28,27 @@ _BY_VALUE = "devshim_world_cloudpickle"
 """The name of Ray's module in ``sys.modules``; pickles contain it."""
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: Any, buffers: list[Any] | None = None) -> bytes:
     """Return a value as bytes for `loads` in another process of this machine or cluster.
+
+    Args:
+        value: The value.
+        buffers: Receives the memory of the arrays in it, which is then not copied.
 
     Raises:
         Exception: Neither pickle works; the error comes from the object or from Ray's pickle.
     """
-    with suppress(Exception):  # Ray's pickle raises the same error if it cannot help
-        found = pickle.dumps(value)
+    out_of_band = None if buffers is None else buffers.append
+    try:
+        found = pickle.dumps(value, 5, buffer_callback=out_of_band)
         if _PROGRAM not in found:
             return found
-    return bytes(_cloudpickle().dumps(value))
+    except Exception:  # Ray's pickle raises the same error if it cannot help
+        if find_spec("ray") is None:
+            raise
+    if buffers is not None:
+        buffers.clear()
+    return bytes(_cloudpickle().dumps(value, buffer_callback=out_of_band))
 
 
 def dumps_by_value(value: Any, module: ModuleType) -> bytes:
@@ -52,11 +62,11 @@ def dumps_by_value(value: Any, module: ModuleType) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes, buffers: Sequence[Any] = ()) -> Any:
     """Return the value of bytes from `dumps` or `dumps_by_value`, which come from a process of the same user."""
     if _BY_VALUE.encode() in data:
         _cloudpickle()
-    return pickle.loads(data)
+    return pickle.loads(data, buffers=buffers)
 
 
 def _cloudpickle() -> Any:

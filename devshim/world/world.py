@@ -17,6 +17,7 @@ from devshim.runtime import queries
 from devshim.runtime.local_gpu import local_gpu
 from devshim.world import trees
 from devshim.world.native import Native
+from devshim.world.parcels import Parcel, unwrap
 from devshim.world.portable import Portable
 from devshim.world.steps import Steps
 from devshim.world.sums import Sums, record
@@ -173,8 +174,8 @@ class World:
             root: The rank that has the values.
 
         Raises:
-            ArgumentError: ``root`` is not a rank, the trees do not have the same models, or an array of Python objects
-                contains tensors or models.
+            ArgumentError: ``root`` is not a rank, the trees do not have the same models, an array of Python objects
+                contains tensors or models, or a value cannot be pickled and unpickled.
             RanksDisagreeError: A rank makes another call.
             RankLateError: A rank did not make the call in time.
             RankFailedError: A rank has ended.
@@ -187,9 +188,13 @@ class World:
         _require_order("broadcast")
         start = time.perf_counter()
         with self._exchange(f"broadcast from rank {root}") as (step, engine):
-            mine = trees.pack(tree) if self.rank == root else None
-            found = engine.hand(step, mine, root)
-        made = tree if self.rank == root else trees.unpack(found, tree)
+            if self.rank == root:
+                found = Parcel("world.broadcast", lambda: trees.pack(tree)).send(
+                    lambda content: engine.hand(step, content, root)
+                )
+            else:
+                found = engine.hand(step, None, root)
+        made = tree if self.rank == root else trees.unpack(unwrap(found, self._place, root, step), tree)
         record(trees.tensors_in(made), self.size - 1 if self.rank == root else 0, start, step.what, self.size)
         return made
 
@@ -201,7 +206,8 @@ class World:
                 rank's tensors if its tree has the same number of them, and otherwise on the default device.
 
         Raises:
-            ArgumentError: The tree contains a model, or an array of Python objects with tensors or models.
+            ArgumentError: The tree contains a model, an array of Python objects with tensors or models, or a value that
+                cannot be pickled and unpickled. All ranks raise the error of the first rank that cannot send its tree.
             RanksDisagreeError: A rank makes another call.
             RankLateError: A rank did not make the call in time.
             RankFailedError: A rank has ended.
@@ -225,11 +231,12 @@ class World:
             return [tree]
         _require_order(call)
         start = time.perf_counter()
-        mine = trees.pack(tree, models=False)
         with self._exchange(call) as (step, engine):
-            found = engine.swap(step, mine)
+            mine = Parcel(_public_name(call), lambda: trees.pack(tree, models=False))
+            found = mine.send(lambda content: engine.swap(step, content))
+        others = [rank != self.rank and unwrap(each, self._place, rank, step) for rank, each in enumerate(found)]
         record(trees.tensors_in(tree), self.size - 1, start, step.what, self.size)
-        return [tree if rank == self.rank else trees.unpack(each, tree) for rank, each in enumerate(found)]
+        return [tree if rank == self.rank else trees.unpack(each, tree) for rank, each in enumerate(others)]
 
     def barrier(self) -> None:
         """Wait until all ranks are here.

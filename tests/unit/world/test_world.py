@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -121,6 +122,75 @@ def test_a_tensor_is_written_in_place() -> None:
         return world.all_reduce_([x])[0] is x and x.tolist() == [2, 2, 2]
 
     assert in_ranks(2, job) == [True, True]
+
+
+class TwoArguments(Exception):
+    """An error that pickles, and cannot be unpickled: its text is its only argument then."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"{name} {code}")
+
+
+class NoPickle:
+    def __reduce__(self) -> Any:
+        raise TypeError("no pickle for this")
+
+
+class OnlyHere:
+    """An object that only its own rank can make of its bytes, as if another host lacked a module."""
+
+    def __init__(self, rank: int = -1) -> None:
+        if rank not in (-1, threading.get_ident()):
+            raise ModuleNotFoundError("No module named 'theirs'")
+
+    def __reduce__(self) -> Any:
+        return OnlyHere, (threading.get_ident(),)
+
+
+CALLS: dict[str, Callable[[World, Any], Any]] = {
+    "broadcast": lambda world, value: world.broadcast(value if world.rank == 1 else None, root=1),
+    "all_gather": lambda world, value: world.all_gather(value if world.rank == 1 else None),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (TwoArguments("x", 4), ds.ArgumentError, r"cannot be unpickled: TypeError: .*missing 1 required positional"),
+        (NoPickle(), ds.ArgumentError, "cannot be pickled: TypeError: no pickle for this"),
+        ({"x": np.ma.masked_array([1, 2], [0, 1])}, ds.ConversionError, "mask"),
+    ],
+)
+def test_all_ranks_name_the_one_that_cannot_send_its_value(
+    call: str, value: Any, kind: type[ds.DevshimError], text: str
+) -> None:
+    def job(world: World) -> list[str]:
+        with pytest.raises(kind, match=text) as error:
+            CALLS[call](world, value)
+        return [error.value.problem, *world.all_gather(f"next {world.rank}")]
+
+    for rank, (problem, *following) in enumerate(in_ranks(3, job, timeout=5)):
+        assert following == ["next 0", "next 1", "next 2"]
+        assert problem.startswith("rank 1 on host0 sent no value in step 1 (") is (rank != 1)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_value_that_cannot_be_unpickled_on_another_rank_names_its_sender(call: str) -> None:
+    for rank, error in enumerate(in_ranks(3, lambda world: CALLS[call](world, OnlyHere()), timeout=5)):
+        if rank != 1:
+            assert isinstance(error, ds.ConversionError)
+            assert f"that rank 1 on host0 sent in step 1 ({call}" in str(error)
+            assert "No module named 'theirs'" in str(error)
+
+
+def test_a_rank_that_cannot_send_its_value_raises_its_own_error_if_another_is_late() -> None:
+    def job(world: World) -> Any:
+        world._engine().patience = 0.3
+        return world.rank or world.all_gather(NoPickle())
+
+    error, _ = in_ranks(2, job)
+    assert isinstance(error, ds.ArgumentError)
 
 
 def test_a_tree_is_broadcast_with_its_numbers_and_text() -> None:
