@@ -18,7 +18,7 @@ from devshim.contract.rank_engines import collective_timeout, engine_address
 if TYPE_CHECKING:
     from devshim.contract.ranks import Place
 
-__all__ = ["AbsentError", "Rendezvous"]
+__all__ = ["AbsentError", "Rendezvous", "wait_for_server"]
 
 _MOST = 4096  # the maximum bytes of a rank's message
 _AGAIN = 0.02  # seconds until the next attempt to reach rank 0
@@ -126,6 +126,24 @@ class Rendezvous:
 
     def _seconds_left(self) -> float:
         return self._until - time.monotonic()
+
+
+def wait_for_server(place: Place) -> None:
+    """Wait until rank 0 listens at the address of the job.
+
+    Raises:
+        AbsentError: It does not in time.
+        ArgumentError: The launcher names no address.
+    """
+    until = time.monotonic() + collective_timeout(place)
+    while True:
+        try:
+            with socket.create_connection(engine_address(place), max(until - time.monotonic(), 0.001)):
+                return
+        except OSError:
+            if time.monotonic() > until:
+                raise AbsentError([0]) from None
+            time.sleep(_AGAIN)
 
 
 def _read_introduction(peer: socket.socket) -> tuple[int, Any]:

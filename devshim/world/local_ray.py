@@ -18,11 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from devshim.contract.rank_engines import collective_timeout
 from devshim.contract.ranks import Place
 from devshim.errors import WorldError
 from devshim.registry.processes import system_facts
 from devshim.world import cluster, folders, siblings
-from devshim.world.reaching import require_cluster
+from devshim.world.reaching import require_cluster, unconnected_error
 
 __all__ = ["join", "start_time", "write_facts"]
 
@@ -35,6 +36,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
     Ray reads the token when it is imported, so ``imported`` is called once the token is known.
 
     Raises:
+        RankLateError: Rank 0 did not begin to start it in time.
         WorldError: Rank 0 did not start it within two minutes, it has ended, or the folder is another user's.
     """
     engine = f"{zlib.crc32(place.engine_address.encode()):08x}"  # not part of a path: another program has set it
@@ -42,7 +44,8 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
     file = _folder() / f"{parent}-{start_time(parent)}-{engine}.json"
     namespace = f"devshim-{file.stem}"
     if place.rank == 0:
-        file.unlink(missing_ok=True)
+        write_facts(file, {})  # the others see that this rank is there
+        atexit.register(lambda: file.unlink(missing_ok=True))
         token = secrets.token_hex(32)
         _set_token(token)
         folder = folders.new()
@@ -61,7 +64,6 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
                 namespace=namespace,
                 **options,
             )
-        atexit.register(lambda: file.unlink(missing_ok=True))
         write_facts(file, {"address": found["gcs_address"], "token": token})
         return ray
     facts = _wait_for(file, place)
@@ -99,15 +101,21 @@ def write_facts(file: Path, facts: dict[str, Any]) -> None:
 
 
 def _wait_for(file: Path, place: Place) -> dict[str, str]:
-    until = time.monotonic() + _STARTING
-    while not file.exists():
-        if time.monotonic() > until:
-            msg = f"{place.name_rank(place.rank)} has waited {_STARTING:.0f} s for rank 0, which starts Ray"
+    began = time.monotonic()
+    while True:
+        facts: dict[str, str] | None = None
+        with suppress(FileNotFoundError):
+            facts = json.loads(file.read_text())
+        if facts:
+            return facts
+        waited = time.monotonic() - began
+        if facts is None and waited > collective_timeout(place):
+            raise unconnected_error(place, began, [0])
+        if waited > _STARTING:
+            msg = f"{place.name_rank(place.rank)} has waited {waited:.0f} s for rank 0, which starts Ray"
             hint = "one process must start all ranks, and each must call a collective of ds.world()"
             raise WorldError(msg, f"{hint}; see whether rank 0 failed")
         time.sleep(0.05)
-    facts: dict[str, str] = json.loads(file.read_text())
-    return facts
 
 
 def start_time(process: int) -> str:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim.errors import UnsupportedError, WorldError
+from devshim.contract.rank_engines import collective_timeout
+from devshim.errors import UnsupportedError
 from devshim.world.cluster import find_token, restore_sigterm
 from devshim.world.portable import MOST_RANKS
-from devshim.world.reaching import require_cluster
+from devshim.world.reaching import require_cluster, unconnected_error
 from devshim.world.step_store import StepStore
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class RayPeers:
         UnsupportedError: Ray is not installed, there are too many ranks, the hosts share no Ray cluster, or
             the launcher does not say whether there are several hosts.
         ArgumentError: There is no token for the Ray cluster that they share.
-        WorldError: The cluster does not answer, or the other ranks do not connect.
+        WorldError: The cluster does not answer.
+        RankLateError: Other ranks did not connect in time.
     """
 
     def __init__(self, place: Place) -> None:
@@ -60,7 +62,7 @@ class RayPeers:
         self._ray = self._connect()
         try:
             self._own = self._start_store()
-            self._stores = {rank: self._find_actor(self._name(rank)) for rank in range(place.size)}
+            self._stores = self._find_stores()
             first = [store.take.remote(rank, 0, "", "", 0.0) for rank, store in self._stores.items()]
             self._ray.wait(first, num_returns=len(first), timeout=_CONNECTING)  # Ray connects in the first call
         except BaseException:
@@ -161,16 +163,20 @@ class RayPeers:
         atexit.register(self.close)
         return True
 
-    def _find_actor(self, name: str) -> Any:
-        until = time.monotonic() + _CONNECTING
+    def _find_stores(self) -> dict[int, Any]:
+        """Return the store of each rank, once all are there."""
+        began = time.monotonic()
+        found: dict[int, Any] = {}
         while True:
-            try:
-                return self._ray.get_actor(name)
-            except ValueError:
-                if time.monotonic() > until:
-                    msg = f"{self._place.name_rank(self._place.rank)} found no other rank with the name {name} in Ray"
-                    raise WorldError(msg, "see whether all ranks were started, and whether one failed") from None
-                time.sleep(0.05)
+            for rank in set(range(self._place.size)) - set(found):
+                with suppress(ValueError):
+                    found[rank] = self._ray.get_actor(self._name(rank))
+            late = [rank for rank in range(self._place.size) if rank not in found]
+            if not late:
+                return found
+            if time.monotonic() - began > collective_timeout(self._place):
+                raise unconnected_error(self._place, began, late)
+            time.sleep(0.05)
 
 
 def _without_cluster(place: Place) -> UnsupportedError:

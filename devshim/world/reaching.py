@@ -12,9 +12,14 @@ import socket
 import threading
 import time
 
-from devshim.errors import ArgumentError, WorldError
+from typing import TYPE_CHECKING
 
-__all__ = ["require_cluster", "split_address"]
+from devshim.errors import ArgumentError, RankLateError, WorldError
+
+if TYPE_CHECKING:
+    from devshim.contract.ranks import Place
+
+__all__ = ["require_cluster", "split_address", "unconnected_error"]
 
 _LONGEST = 10.0
 """The maximum number of seconds; a lost packet of a new connection is sent again after 1 and after 3 seconds."""
@@ -92,3 +97,12 @@ def _why_silent(host: str, port: int, seconds: float) -> str:
 
 def _no_answer(seconds: float) -> str:
     return f"nothing has answered in {seconds:g} s"
+
+
+def unconnected_error(place: Place, began: float, late: list[int]) -> RankLateError:
+    """Return the error for ranks that have not started or joined Ray in time."""
+    waited, has = f"{time.monotonic() - began:.0f} s", "have" if len(late) > 1 else "has"
+    msg = f"{place.name_rank(place.rank)} has waited {waited}: {place.list_ranks(late)} {has} not connected to Ray"
+    error = RankLateError(msg, "see whether each rank was started, and makes a call of ds.world()")
+    error.waiting, error.late = (place.rank,), tuple(late)
+    return error

@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from devshim.contract.rank_engines import RankEngine, RanksBackend, collective_timeout, engine_address
+from devshim.contract.rank_rendezvous import wait_for_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -112,6 +113,7 @@ def _store(place: Place, timeout: timedelta) -> Any:
         return dist.TCPStore(address, int(port), place.size, False, timeout)
     address, number = engine_address(place)
     if place.rank:
+        wait_for_server(place)  # PyTorch waits twice as long for a server that does not exist, and prints its C++ stack
         return dist.TCPStore(address, number, place.size, False, timeout)
     listener = socket.create_server((address, number))
     return dist.TCPStore(

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +139,59 @@ def test_a_rank_of_the_launcher_leaves_a_lost_cluster_to_it(monkeypatch: pytest.
     monkeypatch.setenv("DEVSHIM_RAY", f"127.0.0.1:{free_port()}")
     with pytest.raises(Waiting):
         RayPeers(Place(rank=1, size=2, launcher="devshim", one_host=False))
+
+
+LATE = r"rank 1 on host1 has waited \d s: rank {} on host{} {} not connected to Ray"
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let ranks wait for a part of a second, and exchange addresses in a folder of the test."""
+    monkeypatch.setattr(local_ray, "collective_timeout", lambda place: 0.2)
+    monkeypatch.setattr(ray_peers, "collective_timeout", lambda place: 0.2)
+    monkeypatch.setattr(local_ray, "_folder", lambda: tmp_path)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_rank_0_that_never_starts_ray_is_late() -> None:
+    place = Place(rank=1, size=2, hosts=("host0", "host1"))
+    with pytest.raises(ds.RankLateError, match=LATE.format(0, 0, "has")) as error:
+        local_ray.join(lambda: pytest.fail("it connects"), place, {})
+    assert (error.value.waiting, error.value.late) == ((1,), (0,))
+
+
+@pytest.mark.usefixtures("short")
+def test_a_rank_0_that_is_starting_ray_is_not_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    local_ray.write_facts(file, {})
+    facts = {"address": "somewhere"}
+    writer = threading.Timer(0.6, local_ray.write_facts, (file, facts))
+    writer.start()
+    assert local_ray._wait_for(file, Place(rank=1, size=2)) == facts
+    writer.join()
+    local_ray.write_facts(file, {})
+    monkeypatch.setattr(local_ray, "_STARTING", 0.1)
+    with pytest.raises(ds.WorldError, match="rank 0, which starts Ray"):
+        local_ray._wait_for(file, Place(rank=1, size=2))
+
+
+@pytest.mark.usefixtures("short")
+def test_ranks_that_never_connect_to_ray_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ray:
+        ended = False
+
+        def get_actor(self, name: str) -> str:
+            if name in ("rank0", "rank1"):
+                return name
+            raise ValueError(name)
+
+        def shutdown(self) -> None:
+            self.ended = True
+
+    ray = Ray()
+    monkeypatch.setattr(RayPeers, "_connect", lambda self: ray)
+    monkeypatch.setattr(RayPeers, "_start_store", lambda self: True)
+    place = Place(rank=1, size=4, hosts=("host0", "host1", "host2", "host3"), launcher="mpirun")
+    with pytest.raises(ds.RankLateError, match=r"rank 2 on host2(,| and) rank 3 on host3 have not connected") as error:
+        RayPeers(place)
+    assert (error.value.waiting, error.value.late, ray.ended) == ((1,), (2, 3), True)

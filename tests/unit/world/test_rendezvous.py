@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from devshim.contract import rank_rendezvous
-from devshim.contract.rank_rendezvous import AbsentError, Rendezvous
+from devshim.contract.rank_rendezvous import AbsentError, Rendezvous, wait_for_server
 from devshim.contract.ranks import Place
 from devshim.testing.ports import free_port
 
@@ -84,3 +84,18 @@ def test_rank_0_waits_until_the_others_have_left() -> None:
         return []
 
     assert met(3, [0, 1, 2], free_port(), job)[0] == [1, 2]
+
+
+def test_a_rank_waits_for_a_server_that_starts_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    place = Place(rank=1, size=2, engine_address=f"127.0.0.1:{port}")
+    opened: list[socket.socket] = []
+    starting = threading.Timer(0.3, lambda: opened.append(socket.create_server(("127.0.0.1", port))))
+    starting.start()
+    wait_for_server(place)
+    starting.join()
+    opened[0].close()
+    monkeypatch.setattr(rank_rendezvous, "collective_timeout", lambda place: 0.3)
+    with pytest.raises(AbsentError) as error:
+        wait_for_server(place)
+    assert error.value.ranks == [0]
