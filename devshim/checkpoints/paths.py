@@ -17,7 +17,14 @@ from devshim.registry import argument_hints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["missing_file_error", "missing_folder_error", "read_load_path", "read_save_path", "system_error"]
+__all__ = [
+    "make_error",
+    "missing_file_error",
+    "missing_folder_error",
+    "read_load_path",
+    "read_save_path",
+    "system_error",
+]
 
 _LISTED = 1000
 """The number of files in a folder that are searched for a similar name."""
@@ -43,6 +50,7 @@ for _cls in (_SystemError, _NotFoundError, _DeniedError):  # users catch them by
 
 
 def make_error(problem: str, hint: str, number: int | None, text: str | None, path: str) -> CheckpointError:
+    """Return an error with the fields of a system's error, and of its class."""
     kind = type(OSError(number, "")) if number is not None else OSError
     cls = {FileNotFoundError: _NotFoundError, PermissionError: _DeniedError}.get(kind, _SystemError)
     error = cls(problem, hint)

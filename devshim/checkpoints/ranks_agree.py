@@ -10,11 +10,13 @@ Requirements of this module:
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from devshim.checkpoints.paths import make_error
 from devshim.errors import CheckpointError, DevshimError
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ def gather_results(world: Ranks, call: str, work: Callable[[], Any]) -> list[Any
         work: Returns anything that is JSON.
 
     Raises:
-        CheckpointError: The function raised an error on another rank.
+        CheckpointError: The function raised an error on another rank; for an error of the system, it is an `OSError`,
+            too.
     """
     error: BaseException | None = None
     facts = None
@@ -53,7 +56,13 @@ def gather_results(world: Ranks, call: str, work: Callable[[], Any]) -> list[Any
     if failed:
         rank, each = failed[0]
         msg = f"{call} failed on rank {rank} on {each['host']}: {each['error']}"
-        raise CheckpointError(msg, each["hint"] or f"see the error of rank {rank}; nothing has changed")
+        hint = each["hint"] or f"see the error of rank {rank}; nothing has changed"
+        number = each["number"]
+        raise (
+            CheckpointError(msg, hint)
+            if number is None
+            else make_error(msg, hint, number, os.strerror(number), each["path"])
+        )
     return [each["facts"] for each in every]
 
 
@@ -85,8 +94,11 @@ def _report(world: Ranks, call: str, error: BaseException) -> None:
     problem = error.problem if isinstance(error, DevshimError) else str(error)
     text = f"{type(error).__name__}: {problem}"[:_LONGEST]
     hint = error.hint if isinstance(error, DevshimError) else ""
+    words = {"error": text, "hint": hint or "", "host": str(world.host), "number": None}
+    if isinstance(error, OSError) and error.errno is not None:
+        words |= {"number": error.errno, "path": str(error.filename)}
     with suppress(Exception):
-        _exchange(world, call, {"error": text, "hint": hint or "", "host": str(world.host)})
+        _exchange(world, call, words)
 
 
 def _exchange(world: Ranks, call: str, words: dict[str, Any]) -> list[dict[str, Any]]:

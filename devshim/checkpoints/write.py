@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ __all__ = ["flush", "write", "write_arrays", "write_error"]
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 """The characters that separate folders in a path."""
+_SYSTEM = re.compile(r"\(os error (\d+)\)")
 
 
 def write(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> None:
@@ -90,6 +92,9 @@ def write_arrays(path: str, arrays: Mapping[str, np.ndarray], metadata: dict[str
         with progress.bar("save", sum(each.nbytes for each in arrays.values()), written):
             save_file(dict(arrays), path, metadata=metadata)
     except SafetensorError as error:
+        number = _SYSTEM.search(str(error))  # the library gives the system's error only as a text
+        if number is not None:
+            raise write_error(target, OSError(int(number[1]), os.strerror(int(number[1])))) from error
         msg = f"{target!r} cannot be written: {error}"
         raise CheckpointError(msg, "free disk space; nothing has changed") from error
 

@@ -11,7 +11,6 @@ import os
 import socket
 import threading
 import time
-
 from typing import TYPE_CHECKING
 
 from devshim.errors import ArgumentError, RankLateError, WorldError

@@ -546,6 +546,22 @@ def test_a_full_disk_leaves_the_file_and_nothing_beside_it(path: Path, python: C
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_full_disk_is_an_error_of_the_system_where_the_library_writes(path: Path, python: Callable[..., str]) -> None:
+    """Each of several ranks writes its file with the library, whose error has the system's number only as a text."""
+    reported = python(
+        f"""
+        import resource, numpy as np, devshim as ds
+        from devshim.checkpoints.write import write_arrays
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            write_arrays({str(path)!r}, {{"x": np.ones(1_000_000)}}, {{}}, "model")
+        except ds.CheckpointError as error:
+            print(isinstance(error, OSError), error.errno, error.filename, error)
+        """
+    )
+    assert reported.startswith("True 27 model 'model' cannot be written: File too large\n\nHint: free disk space")
+
+
 @pytest.mark.parametrize("call", ["fsync", "replace", "chmod"])
 @pytest.mark.parametrize("error", [OSError(5, "broken disk"), KeyboardInterrupt()], ids=repr)
 def test_a_write_that_fails_late_leaves_the_file(

@@ -147,7 +147,8 @@ def test_a_rank_that_cannot_write_stops_all(path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(write, "write_arrays", full)
     found = on_ranks(3, lambda world: ds.save(tree_of(world, 1), path, world=world))
-    assert isinstance(found[1], OSError)
+    assert all(isinstance(each, ds.CheckpointError) and isinstance(each, OSError) for each in found)
+    assert [(each.errno, each.filename) for each in found] == [(28, str(path))] * 3
     assert all("No space left" in str(each) for each in found)
     assert all("rank 1 on host1" in str(each) for each in (found[0], found[2]))
     assert number_in(path) == 0
