@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from devshim import errors
-from devshim.errors import ArgumentError, RankLateError, WorldError
+from devshim.errors import ArgumentError, ConversionError, RankLateError, WorldError
 from devshim.errors.formatting import describe, show
 from devshim.registry import current
 from devshim.transfers.cells import name_cells
@@ -68,6 +68,7 @@ def launch(
         WorldError: The job failed. The error names the rank, the host and the line of the first cause:
             `RankFailedError`, `RankLateError`, `RanksDisagreeError` or `HostLostError`.
         UnsupportedError: Ray is not installed.
+        ConversionError: The result of a rank cannot be unpickled in this process.
 
     ``ds.launch(train, 10, ranks_per_host=2)`` calls ``train(10)`` in two processes.
     """
@@ -77,7 +78,15 @@ def launch(
     wanted = job_of(hosts, ranks_per_host, cards_per_rank, simulate, timeout, start_timeout, retries, min_ranks)
     cluster.require_ray()
     found = launch_job(replace(wanted, code=_pickle_call(fn, args)), show_event)
-    return [None if result is None else pickles.loads(result) for result in found]
+    return [None if result is None else _unpickle_result(result, rank) for rank, result in enumerate(found)]
+
+
+def _unpickle_result(result: bytes, rank: int) -> Any:
+    try:
+        return pickles.loads(result)
+    except Exception as error:
+        msg = f"the result of rank {rank} cannot be unpickled here: {type(error).__name__}: {error}"
+        raise ConversionError(msg, "return numbers, arrays, text, or trees of them") from error
 
 
 def job_of(

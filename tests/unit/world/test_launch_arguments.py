@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,22 @@ def test_a_state_folder_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypa
     with pytest.raises(ds.WorldError, match="for the token of a cluster cannot be made: Not a directory") as error:
         node.state_folder()
     assert "XDG_STATE_HOME" in str(error.value.hint)
+
+
+class TwoArguments(Exception):
+    """An error that pickles, and cannot be unpickled: its text is its only argument then."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"{name} {code}")
+
+
+def test_a_result_that_cannot_be_unpickled_names_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "require_ray", lambda: None)
+    monkeypatch.setattr(launcher, "_pickle_call", lambda *_: b"")
+    results = [pickle.dumps(1), None, pickle.dumps(TwoArguments("x", 4))]
+    monkeypatch.setattr(launcher, "launch_job", lambda *_: results)
+    with pytest.raises(ds.ConversionError, match=r"the result of rank 2 cannot be unpickled here: TypeError") as error:
+        ds.launch(print)
+    assert isinstance(error.value.__cause__, TypeError)
+    results.pop()
+    assert ds.launch(print) == [1, None]
