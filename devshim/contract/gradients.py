@@ -68,6 +68,13 @@ class GradientBackend:
         """
         return self.detach(x)  # type: ignore[attr-defined]  # the backend's own
 
+    def wants_gradient(self, x: Any) -> bool:
+        """Return True if a tensor asks for a gradient. Default: the framework's tensors have no such flag."""
+        return False
+
+    def request_gradient(self, x: Any) -> None:
+        """Let a new tensor ask for a gradient. Default: the framework's tensors have no such flag."""
+
     def trainable(self, model: Any) -> list[Leaf]:
         """Return the trainable leaves of a model. Default: every parameter."""
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter"]  # type: ignore[attr-defined]  # same

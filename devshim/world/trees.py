@@ -38,12 +38,14 @@ class _Packed:
         holes: The holes of tensors, and of models, which stay the same objects in the tree.
         arrays: The tensors' values.
         models: The values of each model, by path.
+        flags: For each tensor, if it asks for a gradient.
     """
 
     tree: Any
     holes: tuple[list[_Hole], list[_Hole]]
     arrays: list[np.ndarray]
     models: list[dict[str, np.ndarray]]
+    flags: list[bool]
 
 
 def pack(tree: Any, *, models: bool = True) -> _Packed:
@@ -68,7 +70,8 @@ def pack(tree: Any, *, models: bool = True) -> _Packed:
         for _, _, model, backend in flat.models
     ]
     found = flat.rebuild({**holes, **model_holes})
-    return _Packed(found, (list(holes.values()), list(model_holes.values())), arrays, values)
+    flags = [backend.wants_gradient(x) for x, backend in tensors.values()]
+    return _Packed(found, (list(holes.values()), list(model_holes.values())), arrays, values, flags)
 
 
 def _refuse_tensors_in(array: np.ndarray, where: str) -> None:
@@ -109,6 +112,9 @@ def unpack(found: _Packed, mine: Any) -> Any:
         msg = f"world.broadcast found {len(flat.models)} models on this rank, and {len(found.models)} on the other"
         raise ArgumentError(msg, "build the same models on all ranks first")
     made = [tensor_of(backend, array, device) for array, (backend, device) in zip(found.arrays, targets, strict=True)]
+    for x, (backend, _), is_wanted in zip(made, targets, found.flags, strict=True):
+        if is_wanted:
+            backend.request_gradient(x)
     for (_, _, model, backend), values in zip(flat.models, found.models, strict=True):
         assign(model, {path: tensor_of(backend, array, CPU) for path, array in values.items()})
     new: dict[int, Any] = {id(hole): each for hole, each in zip(found.holes[0], made, strict=True)}

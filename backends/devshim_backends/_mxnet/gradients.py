@@ -55,6 +55,12 @@ class MxnetGradients(MxnetCreation):
             grads = _gradients(value, inputs, recorded_by_caller)
             return value.detach(), [x.detach() for x in tensors], grads
 
+    def wants_gradient(self, x: Tensor) -> bool:
+        return getattr(x, "grad", None) is not None
+
+    def request_gradient(self, x: Tensor) -> None:
+        x.attach_grad()
+
     def stop_gradient(self, x: Tensor) -> Tensor:
         if not self.is_tracer(x):
             return x.detach()

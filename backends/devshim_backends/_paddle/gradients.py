@@ -52,6 +52,12 @@ class PaddleGradients(PaddleTensors):
             return value, tensors, grads
         return value.detach(), [self.detach(x) for x in tensors], [self.detach(x) for x in grads]
 
+    def wants_gradient(self, x: Tensor) -> bool:
+        return not x.stop_gradient
+
+    def request_gradient(self, x: Tensor) -> None:
+        x.stop_gradient = False
+
     def trainable(self, model: Any) -> list[Leaf]:
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and not leaf.owner.stop_gradient]
 

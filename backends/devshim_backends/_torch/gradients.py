@@ -91,6 +91,12 @@ class TorchGradients(TorchTensors):
             return value, tensors, grads
         return value.detach(), [x.detach() for x in tensors], [_writable(x.detach()) for x in grads]
 
+    def wants_gradient(self, x: Tensor) -> bool:
+        return bool(x.requires_grad)
+
+    def request_gradient(self, x: Tensor) -> None:
+        x.requires_grad_()
+
     def trainable(self, model: Any) -> list[Leaf]:
         return [leaf for leaf in self.leaves(model) if leaf.kind == "parameter" and leaf.owner.requires_grad]
 

@@ -204,6 +204,20 @@ class RankTests(ModelKit):
             assert log.bytes(source=device) <= copied
             assert "3 ranks: all_reduce, sum" in repr(log)
 
+    @feature("several", "gradient")
+    @hook("trainable")
+    def test_the_gradient_flag_is_kept_between_ranks(self, device: Device) -> None:
+        """A tensor of another rank asks for a gradient if it does there, as after `place` and `copy`."""
+
+        def job(world: World) -> list[bool]:
+            x, y = (ds.from_numpy(numbers((3,)), device) for _ in range(2))
+            tree = {"x": self.trainable(x) if world.rank else x, "y": y}
+            found = [world.broadcast(tree, root=1), world.broadcast(tree, root=0), *world.all_gather(tree)]
+            assert [[ds.device_of(x) for x in each.values()] for each in found] == [[device] * 2] * 4
+            return [self.is_trainable(x) for each in found for x in each.values()]
+
+        assert on_ranks(2, job) == [[True, False, False, False, False, False, True, False]] * 2
+
     @feature("several")
     def test_calls_in_the_threads_of_parallel_are_refused(self, device: Device, other_device: Device) -> None:
         """Ranks may order the calls of such threads differently; no rank waits for another."""
