@@ -190,7 +190,8 @@ def _wrap_call(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _full_name(name: str) -> str:
     """Return the name of a device with its process, as the tensors on it have it."""
-    return tf.DeviceSpec.from_string(CLUSTER.here).make_merged_spec(tf.DeviceSpec.from_string(name)).to_string()
+    merged = tf.DeviceSpec.from_string(CLUSTER.here).make_merged_spec(tf.DeviceSpec.from_string(name))
+    return str(merged.to_string())
 
 
 def _copy_to(x: Any, device: str) -> Any:
