@@ -234,9 +234,9 @@ class World:
         with self._exchange(call) as (step, engine):
             mine = Parcel(_public_name(call), lambda: trees.pack(tree, models=False))
             found = mine.send(lambda content: engine.swap(step, content))
-        others = [rank != self.rank and unwrap(each, self._place, rank, step) for rank, each in enumerate(found)]
+        others = {rank: unwrap(each, self._place, rank, step) for rank, each in enumerate(found) if rank != self.rank}
         record(trees.tensors_in(tree), self.size - 1, start, step.what, self.size)
-        return [tree if rank == self.rank else trees.unpack(each, tree) for rank, each in enumerate(others)]
+        return [trees.unpack(others[rank], tree) if rank in others else tree for rank in range(self.size)]
 
     def barrier(self) -> None:
         """Wait until all ranks are here.

@@ -147,7 +147,8 @@ class CollectiveTests(Kit):
         def gradients(device: Device) -> dict[str, Tensor]:
             params = {"w": ds.from_numpy(numbers((3,)), device), "b": ds.zeros((2, 3), dtype="float32", device=device)}
             xp = ds.namespace(params["w"])
-            return ds.value_and_grad(lambda p: xp.sum(p["w"] * p["w"]) + xp.sum(p["b"]))(params)[1]
+            _, grads = ds.value_and_grad(lambda p: xp.sum(p["w"] * p["w"]) + xp.sum(p["b"]))(params)
+            return dict(grads)
 
         for tree in ds.all_reduce_([gradients(device) for device in three]):
             assert np.allclose(ds.to_numpy(tree["w"]), 6 * numbers((3,)))

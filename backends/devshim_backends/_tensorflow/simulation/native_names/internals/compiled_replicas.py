@@ -59,8 +59,8 @@ def _wrap_create(original: Callable[..., Any], backend: TensorflowSimulation) ->
                 text = "reduces over replicas in a function with jit_compile=True, which simulated GPUs do not compile"
                 print(f"devshim: {place} {text}", file=sys.stderr)
             _places[place] = None
-            off: Any = False if compiled is True else type(compiled)(b=False)
-            attrs = {**attrs, attributes.XLA_COMPILE: off}
+            kind: Any = type(compiled)
+            attrs = {**attrs, attributes.XLA_COMPILE: False if kind is bool else kind(b=False)}
         return original(name, graph, attrs, *args, **kwargs)
 
     return create
