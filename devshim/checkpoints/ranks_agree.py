@@ -94,7 +94,7 @@ def _report(world: Ranks, call: str, error: BaseException) -> None:
     problem = error.problem if isinstance(error, DevshimError) else str(error)
     text = f"{type(error).__name__}: {problem}"[:_LONGEST]
     hint = error.hint if isinstance(error, DevshimError) else ""
-    words = {"error": text, "hint": hint or "", "host": str(world.host), "number": None}
+    words: dict[str, Any] = {"error": text, "hint": hint or "", "host": str(world.host), "number": None}
     if isinstance(error, OSError) and error.errno is not None:
         words |= {"number": error.errno, "path": str(error.filename)}
     with suppress(Exception):
