@@ -178,6 +178,14 @@ def _assign(array: np.ndarray, name: str) -> Tensor:
     return paddle.assign(array.astype(NUMPY_DTYPES.get(name, "float32"))).astype(name)
 
 
+def make_constant(backend: Backend, array: np.ndarray, name: str, copy: bool) -> Tensor:
+    """Return an array as a constant of the program being built; Paddle's own constructor crashes then (3.3)."""
+    if not copy:
+        require_dynamic(backend, "from_numpy")
+    device_when_tracing(backend, "from_numpy", _GIVE_LIKE)
+    return _assign(array, name)
+
+
 def require_dynamic(backend: Backend, call: str) -> None:
     """Refuse to make a tensor of values while a program is being built: Paddle itself crashes then (3.3)."""
     if not paddle.in_dynamic_mode():

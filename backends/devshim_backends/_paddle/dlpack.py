@@ -32,6 +32,7 @@ from devshim_backends._paddle.creation import (
     NUMPY_DTYPES,
     PADDLE_DTYPES,
     EagerTensor,
+    require_dynamic,
 )
 from devshim_backends._paddle.devices import HOST, core, is_xpu
 from devshim_backends._paddle.random import HOST_DRAWS
@@ -204,6 +205,7 @@ class PaddleDlpack(PaddleTensors):
         return capsule
 
     def from_dlpack(self, source: Any) -> Tensor:
+        require_dynamic(self, "from_dlpack")
         try:
             if isinstance(source, np.ndarray) and not source.flags.writeable:
                 msg = "it is read-only, and PaddlePaddle has no read-only tensors"

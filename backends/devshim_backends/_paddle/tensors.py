@@ -38,6 +38,7 @@ from devshim_backends._paddle.creation import (
     NEW_ATTRIBUTES,
     NUMPY_DTYPES,
     EagerTensor,
+    make_constant,
     unsupported_name,
 )
 from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at, device_when_tracing
@@ -176,6 +177,8 @@ class PaddleTensors(Backend):
         self.dtype(name)  # refuses what Paddle lacks
         if array.ndim > MAX_AXES:
             raise ConversionError(explain_axes(array.ndim), "reshape it first")
+        if not paddle.in_dynamic_mode():
+            return make_constant(self, array, name, copy)
         if name not in NUMPY_DTYPES:
             array = array.view(storage_dtype(name))
         if not copy:

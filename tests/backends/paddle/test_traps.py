@@ -392,6 +392,52 @@ def test_compiled_functions_do_what_they_do_eagerly(paddle: Any, function: Any, 
     assert x.grad.tolist() == [2.0, 2.0]
 
 
+ARRAY = np.float32([2, 2])
+
+
+def with_array(x: Any) -> Any:
+    return x * ds.asarray(ARRAY)
+
+
+def with_array_beside(x: Any) -> Any:
+    return x * ds.asarray(ARRAY, like=x)
+
+
+def with_array_of_namespace(x: Any) -> Any:
+    return x * ds.namespace(x).asarray(ARRAY)
+
+
+def with_shared_array(x: Any) -> Any:
+    return x * ds.namespace(x).from_dlpack(ARRAY)
+
+
+def with_converted_array(x: Any) -> Any:
+    return x * ds.convert(ARRAY, "paddle")
+
+
+def with_read_array(x: Any) -> Any:
+    return x * ds.from_numpy(ARRAY, copy=False)
+
+
+@pytest.mark.filterwarnings("ignore:Tensor do not have 'place' interface:UserWarning")  # 3.3's own full_like
+@pytest.mark.parametrize("function", [with_array, with_array_beside, with_array_of_namespace])
+def test_an_array_of_numpy_is_a_constant_of_a_compiled_function(paddle: Any, function: Any) -> None:
+    """`paddle.Tensor(array)` ends the process while a program is being built (3.3)."""
+    x = leaf(paddle)
+    compiled = paddle.jit.to_static(function, full_graph=True)
+    if any(ds.device_count(kind) for kind in ("gpu", "xpu", "npu")) and function is not with_array_beside:
+        with pytest.raises(ds.TracingError):
+            compiled(x)
+        return
+    assert compiled(x).tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("function", [with_shared_array, with_converted_array, with_read_array])
+def test_the_memory_of_an_array_is_not_shared_in_a_compiled_function(paddle: Any, function: Any) -> None:
+    with pytest.raises(ds.TracingError):
+        paddle.jit.to_static(function, full_graph=True)(leaf(paddle))
+
+
 FIRST = {
     "place": 'ds.place(x, "cpu", copy=True)',
     "device_of": "(ds.device_of(x), x)[1]",
