@@ -64,6 +64,8 @@ def asarray(
     is_plain = like is None and copy is not False and on_host.are_numbers(obj)
     if is_plain and (new := on_host.make("asarray", (obj,), (), dtype, device)) is not None:
         return new
+    if isinstance(obj, np.ndarray) and (reading := tracing.reading) is not None and reading():
+        tracing.refuse_where_read("asarray", "make the tensor outside, and pass it in")
     owner = None
     if like is not None:
         owner, dtype, device, beside = _as_like(like, obj, dtype, device, copy)
@@ -200,11 +202,20 @@ def _make_arguments(
             raise _unreadable(backend, problem)
         if dtype is None and (array := _read_list(backend, obj)) is not None:
             return from_array(backend, array, arguments.target(backend, device), True)
+        if dtype is not None and (found := _complex_array_in(obj)) is not None:
+            fitting.require_complex(found, arguments.dtype_name(backend, arguments.dtype(backend, dtype)))
         return plans.plan_for(backend, "asarray", arguments.target(backend, device), (obj,), dtype)
     array = _host_array(backend, obj, copy)
     if dtype is not None and array.dtype.kind == "c":
         fitting.require_complex(array.dtype.name, arguments.dtype_name(backend, arguments.dtype(backend, dtype)))
     return from_array(backend, array, arguments.target(backend, device), copy)
+
+
+def _complex_array_in(obj: Any) -> str | None:
+    """Return the dtype of the first complex array or scalar of NumPy in nested lists, or None."""
+    if type(obj) is list or type(obj) is tuple:
+        return next(filter(None, map(_complex_array_in, obj)), None)
+    return obj.dtype.name if isinstance(obj, (np.ndarray, np.generic)) and obj.dtype.kind == "c" else None
 
 
 def _read_list(backend: Backend, obj: Any) -> np.ndarray | None:

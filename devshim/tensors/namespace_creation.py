@@ -15,7 +15,7 @@ from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, TracingError, messages
 from devshim.errors.messages import bad_argument
-from devshim.registry import current, registry
+from devshim.registry import current, registry, tracing
 from devshim.tensors import arguments, creation, from_values, plans
 from devshim.transfers import alignment, engine
 
@@ -177,6 +177,8 @@ class _Creation:
     def from_dlpack(self, x: Any, /, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
         """Return a tensor over the memory of an object with ``__dlpack__``, moved to a device if one is given."""
         backend = self._backend
+        if isinstance(x, np.ndarray) and (reading := tracing.reading) is not None and reading():
+            tracing.refuse_where_read("from_dlpack", "make the tensor outside, and pass it in")
         try:
             made = x if registry.backend_for(x) is backend else self._share(x)
         except ConversionError as error:

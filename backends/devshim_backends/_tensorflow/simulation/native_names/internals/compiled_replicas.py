@@ -106,12 +106,13 @@ def _refuse_eager_replicas() -> None:
     Raises:
         UnsupportedError: The first replica would wait for the others for ever.
     """
-    if not _places or not distribute_lib.has_strategy() or distribute_lib.in_cross_replica_context():
+    places = list(_places)
+    if not places or not distribute_lib.has_strategy() or distribute_lib.in_cross_replica_context():
         return
     if len(distribute_lib.get_strategy().extended.worker_devices) < 2:
         return
     msg = (
-        f"{' or '.join(_places)} reduces over replicas in a function with jit_compile=True, and strategy.run is called "
+        f"{' or '.join(places)} reduces over replicas in a function with jit_compile=True, and strategy.run is called "
         "outside a tf.function: it runs one replica after another, so on GPUs the call never returns"
     )
     raise UnsupportedError(msg, "write jit_compile=False, or call strategy.run in a tf.function")

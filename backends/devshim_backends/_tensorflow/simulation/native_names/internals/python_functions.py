@@ -115,9 +115,10 @@ def _run(original: Callable[..., Any], function: Any, hosted: bool, *args: Any) 
 
 def _device_in_graph() -> tuple[str, bool]:
     """Return the GPU of the operator that is created, or "", and True if it is where its function is called."""
-    graph, end = ops.get_default_graph(), _datasets[-1] if _datasets else None
+    datasets = list(_datasets)
+    graph, end = ops.get_default_graph(), datasets[-1] if datasets else None
     found = tf.DeviceSpec()
-    while graph is not None and (not _datasets or graph is not end):
+    while graph is not None and (not datasets or graph is not end):
         op = device_util._FakeOperation()
         graph._apply_device_functions(op)
         found = tf.DeviceSpec.from_string(op.device).make_merged_spec(found)
@@ -125,7 +126,7 @@ def _device_in_graph() -> tuple[str, bool]:
             name = logical_name(found.to_string())
             return name if is_simulated_gpu(name) else "", False
         graph = getattr(graph, "outer_graph", None)
-    if _datasets:  # their functions run on the host
+    if datasets:  # their functions run on the host
         return "", False
     scope = context.context().device_name
     return scope if scope and tf.DeviceSpec.from_string(scope).device_type else CLUSTER.first, True
