@@ -54,11 +54,11 @@ def _wrap_create(original: Callable[..., Any], backend: TensorflowSimulation) ->
         compiled = (attrs or {}).get(attributes.XLA_COMPILE)
         compiles = getattr(compiled, "b", compiled) and backend.count("gpu")
         if compiles and _reduces(graph) and len(_devices_of_variables(graph)) < 2:  # XLA refuses two, as on GPUs
-            place = _place(graph)
-            if place not in _places:
+            place, places = _place(graph), _places
+            if place not in places:
                 text = "reduces over replicas in a function with jit_compile=True, which simulated GPUs do not compile"
                 print(f"devshim: {place} {text}", file=sys.stderr)
-            _places[place] = None
+            places[place] = None
             kind: Any = type(compiled)
             attrs = {**attrs, attributes.XLA_COMPILE: False if kind is bool else kind(b=False)}
         return original(name, graph, attrs, *args, **kwargs)
