@@ -94,9 +94,10 @@ class MxnetCreation(MxnetTensors):
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with numpy_shapes():
-            if not is_bfloat16(dtype):
-                return x.astype(np.dtype(dtype).name)
-            return bfloat16.cast(x)
+            if is_bfloat16(dtype):
+                return bfloat16.cast(x)
+            name = np.dtype(dtype).name
+            return bfloat16.widen(x).astype(name, copy=False) if bfloat16.among((x,)) else x.astype(name)
 
     def round_to(self, x: Tensor, dtype: Any | None) -> Tensor:
         """Return an array in the requested dtype: unchanged, but bfloat16 is rounded from float32 on the device."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -75,6 +75,29 @@ class DtypeTests(Kit):
         found = ds.to_numpy(x)
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+    @feature("bfloat16", "namespace", "value_and_grad")
+    @pytest.mark.parametrize("start", ["float32", "bfloat16"])
+    @pytest.mark.parametrize("through", ["astype", "asarray", "multiply"])
+    @pytest.mark.parametrize("shape", [(4,), (2, 1, 2), ()], ids=str)
+    def test_gradients_of_bfloat16_are_rounded(
+        self, shape: tuple[int, ...], through: str, start: str, device: Device
+    ) -> None:
+        """A cast from bfloat16 to float32, also inside a function, rounds the gradient to the nearest number."""
+        xp = ds.namespace()
+        values, nearest = [1.0077, 1.0233, -1.0389, 100.4], [1.0078125, 1.0234375, -1.0390625, 100.5]
+        size = int(np.prod(shape))
+        factors = ds.asarray(np.array(values[:size], np.float32).reshape(shape), device=device)
+
+        def loss(x: Any) -> Any:
+            narrow = xp.astype(x, xp.bfloat16)
+            if through != "multiply":
+                narrow = xp.astype(narrow, xp.float32) if through == "astype" else ds.asarray(narrow, dtype="float32")
+            return xp.sum(xp.multiply(narrow, factors))
+
+        _, gradient = ds.value_and_grad(loss)(ds.ones(shape, dtype=start, device=device))
+        assert (self.adapter.dtype_name(gradient), ds.device_of(gradient)) == (start, device)
+        assert ds.to_numpy(ds.asarray(gradient, dtype="float32")).ravel().tolist() == nearest[:size]
 
     @feature("numpy")
     @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=feature("float16")), "float32", "int32", "uint8"])

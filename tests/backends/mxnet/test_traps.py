@@ -286,6 +286,43 @@ def test_attach_grad_survives_a_move(two_cards, make):
     assert ds.place(make([1.0]), "gpu:1").grad is None
 
 
+@pytest.mark.parametrize("requested", ["write", "add"])
+@pytest.mark.parametrize("place", ["cpu", "gpu:1"])
+def test_stored_gradients_of_bfloat16_are_rounded(two_cards, place, requested):
+    """MXNet's cast cuts bits off, and a function in Python loses a gradient that MXNet adds to a stored one."""
+    x = ds.ones(4, dtype="float32", device=place)
+    x.attach_grad(requested)
+    heads = ds.asarray([1.0077, 1.0233, -1.0389, 100.4], dtype="float32", device=place)
+    for _ in range(2):
+        with mx.autograd.record():
+            y = ds.asarray(ds.asarray(x * 1, dtype="bfloat16"), dtype="float32")  # a cast of 1.9 never adds
+        y.backward(heads, retain_graph=True)
+    y.backward(heads)
+    times = 3 if requested == "add" else 1
+    assert (x.grad.asnumpy() / times).tolist() == [1.0078125, 1.0234375, -1.0390625, 100.5]
+
+
+@pytest.mark.skipif(not IS_2, reason="1.9 compiles symbols, which have no dtype")
+def test_gradients_of_bfloat16_in_a_hybridized_block(two_cards):
+    """A graph cannot contain a function in Python: the block compiles, and MXNet's cast cuts off the bits."""
+
+    class Product(mx.gluon.HybridBlock):
+        def forward(self, x, factors):
+            return ds.namespace(x).multiply(x, factors)
+
+    x = ds.ones(4, dtype="bfloat16", device="gpu:1")
+    x.attach_grad()
+    found = []
+    for hybridized in (False, True):
+        block = Product()
+        block.hybridize(hybridized)
+        with mx.autograd.record():
+            y = block(x, ds.asarray([1.0077, 1.0233, -1.0389, 100.4], dtype="float32", device="gpu:1"))
+        y.backward()
+        found.append(ds.to_numpy(ds.asarray(x.grad, dtype="float32")).tolist())
+    assert found == [[1.0078125, 1.0234375, -1.0390625, 100.5], [1.0, 1.015625, -1.03125, 100.0]]
+
+
 # ------------------------------------------------------------------ mixed devices
 
 

@@ -6,6 +6,7 @@ read.
 * MXNet's own cast does not round: it leaves out the last 16 bits of each float32.
 * The operators of 2.0 on the host take numbers below 2**-126 as zeros (2.0.0b1). So NumPy rounds tensors in host
   memory. While gradients are recorded or a block is compiled, the operators do.
+* The gradient of a cast from bfloat16 is cast to bfloat16 by MXNet. It is rounded before, except in compiled blocks.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from devshim_backends._mxnet.internals.native import (
     dtype_code,
     is_recording,
     iter_arrays,
+    numpy_shapes,
 )
 from devshim_backends._mxnet.tracing import is_deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["among", "call", "cast", "cut"]
+__all__ = ["among", "call", "cast", "cut", "widen"]
 
 _ARRAY = mx.nd.NDArray
 _BFLOAT16, _FLOAT32 = CODES["bfloat16"], CODES["float32"]
@@ -55,6 +57,31 @@ def cut(x: Any) -> Any:
     if isinstance(x, mx.np.ndarray):
         return mx.nd.cast(x.as_nd_ndarray(), dtype=BFLOAT16).as_np_ndarray()
     return mx.nd.cast(x, dtype=BFLOAT16)
+
+
+def widen(x: Any) -> Any:
+    """Return an array of bfloat16 as float32, through which the gradient is rounded to the nearest number."""
+    wide = x.astype("float32")
+    if not is_recording() or is_deferred():
+        return wide
+    shape = wide.shape
+    return _RoundedGradient()(wide) if shape else _RoundedGradient()(wide.reshape((1,))).reshape(shape)
+
+
+class _RoundedGradient(mx.autograd.Function):  # type: ignore[misc]
+    """The same float32 array, whose gradient is rounded to numbers of bfloat16, so that MXNet's cast is exact.
+
+    MXNet (1.9.1, 2.0.0b1) drops the gradient of a function in Python if it has to add it to a stored one. So this one
+    is never applied to a tensor of the program, but to the result of a cast. 1.9 calls `backward` in a thread where
+    arrays without axes have no shape.
+    """
+
+    def forward(self, x: Any) -> Any:
+        return x.detach()
+
+    def backward(self, gradient: Any) -> Any:
+        with numpy_shapes():
+            return cast(gradient).astype("float32")
 
 
 def _cast_on_host(x: Any) -> Any:
@@ -121,7 +148,7 @@ def call(name: str, fn: Callable[..., Any], args: tuple[Any, ...], options: dict
     """
     floats = [x for x in iter_arrays(args) if dtype_code(x) in (_BFLOAT16, _FLOAT32)]
     is_mixed = any(dtype_code(x) == _FLOAT32 for x in floats)
-    result = fn(*_map(args, _BFLOAT16, lambda x: x.astype("float32")), **options)
+    result = fn(*_map(args, _BFLOAT16, widen), **options)
     if is_mixed or name == _KEEPS_DTYPE or options.get("dtype") is not None:
         return result
     return _map(result, _FLOAT32, cast)
