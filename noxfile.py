@@ -92,7 +92,7 @@ processes, quickly, and without making it fast."""
 ALONE = {
     "torch": (
         *("test_cards.py", "test_native_graphs.py", "test_native_names.py", "test_native_overrides.py"),
-        *("test_platforms.py", "test_traps.py"),
+        *("test_native_torchscript.py", "test_platforms.py", "test_traps.py"),
     ),
     "tensorflow": (
         *("test_conversions.py", "test_guard_policy.py", "test_removed_gpus.py", "test_simulated_full.py"),
@@ -100,7 +100,8 @@ ALONE = {
     ),
 }
 """Session name -> files of tests that need a process in which no other test has used the framework; the others share
-two processes. The frameworks that are not listed choose their GPUs once, when they start: there, each file is alone."""
+two processes. Scripts of PyTorch also change a process: their constants keep memory of its GPUs. The frameworks that
+are not listed choose their GPUs once, when they start: there, each file is alone."""
 SCRIPTED = [name for name in FRAMEWORKS if name != "numpy"]
 """The frameworks with their own names for GPUs."""
 TESTED = {"torch": ("opinfo", "native-torch"), "jax": ("keras", "flax"), "tensorflow": ("keras",)}
