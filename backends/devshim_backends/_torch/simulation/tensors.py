@@ -26,6 +26,8 @@ from devshim_backends._torch.simulation.internals.state import (
 from devshim_backends._torch.simulation.memory import SIMULATED
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
+_NOT_VALUES = (int, torch.Size, Tensor, Storage, torch.TypedStorage)
+"""What `Tensor.new` does not read as values: a length, a shape, and the memory of the new tensor."""
 _real_new_tensor = torch._C.TensorBase.new_tensor
 _real_legacy = torch._C.TensorBase.new
 _real_set_item = torch._C.TensorBase.__setitem__
@@ -50,7 +52,7 @@ def legacy_new(self: Any, *args: Any, **kwargs: Any) -> Any:
     index = _get_device(self)
     if index <= 0 or kwargs:
         return _real_legacy(self, *args, **kwargs)
-    if len(args) == 1 and not isinstance(args[0], (int, torch.Size, Tensor, Storage)):
+    if len(args) == 1 and not isinstance(args[0], _NOT_VALUES):
         return new_tensor(self, args[0], dtype=self.dtype)
     before, CURRENT.index = current(), index
     try:
