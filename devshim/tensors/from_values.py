@@ -38,10 +38,10 @@ def asarray(
 
     Args:
         obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor. The
-            result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
-            lists of tensors are stacked on the device that all share, or on ``device``, in the widest dtype of the
-            highest kind (float32 for int64 and float32). A number takes the dtype of the first tensor that can
-            represent it. Gradients flow to tensors. Lists that contain NumPy arrays or scalars have the same rule.
+            result of a tensor has its framework, and its device unless ``device`` is given. Nested lists of tensors
+            are stacked on the device that all share, or on ``device``, in the widest dtype of the highest kind (float32
+            for int64 and float32), and gradients flow to them. A number in a list takes the dtype of the first tensor
+            that can represent it. Lists that contain NumPy arrays or scalars have the same rule.
         dtype: The dtype of the result; without it, the dtype of ``obj``; for Python numbers, the default.
         device: The target; without it, the device of ``obj`` if it is a tensor, the device of `on`, or the CPU.
         copy: As for `place` (a tensor) or `from_numpy` (an array); Python numbers are always copied.
@@ -64,15 +64,13 @@ def asarray(
     is_plain = like is None and copy is not False and on_host.are_numbers(obj)
     if is_plain and (new := on_host.make("asarray", (obj,), (), dtype, device)) is not None:
         return new
-    if isinstance(obj, np.ndarray) and (reading := tracing.reading) is not None and reading():
-        tracing.refuse_where_read("asarray", "make the tensor outside, and pass it in")
+    _refuse_array_where_read(obj)
     owner = None
     if like is not None:
         owner, dtype, device, beside = _as_like(like, obj, dtype, device, copy)
         if beside is not None:
             return engine.make(*beside)
-    active = observing.ACTIVE
-    backend = registry.backend_for(obj)
+    active, backend = observing.ACTIVE, registry.backend_for(obj)
     if backend is not None and not _is_foreign(backend, obj, owner):
         if owner is not None and backend is not owner:
             raise messages.several_frameworks("ds.asarray(like=...)", (backend, owner), owner)
@@ -147,6 +145,12 @@ def values_of(backend: Backend, obj: Any) -> Any | None:
     if (type(obj) is not list and type(obj) is not tuple) or stacking.find_tensors(obj, framework=None):
         return None
     return _read_list(backend, obj)
+
+
+def _refuse_array_where_read(obj: object) -> None:
+    """Refuse an array of NumPy in code that a compiler reads, where its memory is unknown."""
+    if isinstance(obj, np.ndarray) and (reading := tracing.reading) is not None and reading():
+        tracing.refuse_where_read("asarray", "make the tensor outside, and pass it in")
 
 
 def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:

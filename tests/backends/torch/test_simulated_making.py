@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -72,14 +70,3 @@ def test_every_dtype_is_copied(dtype):
     assert is_on_gpu(there.clone())
     assert torch.equal(there.view(torch.uint8).cpu(), x.view(torch.uint8))
     assert there.to(torch.float32).cpu().tolist() == [0, 1, 1, 0, 1]
-
-
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
-@pytest.mark.parametrize("storage", [torch.Tensor.storage, torch.Tensor.untyped_storage])
-def test_a_new_tensor_of_a_storage_shares_its_memory(storage):
-    x = torch.arange(4.0, device=GPU)
-    memory = storage(x)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the collate function of a loader's workers makes this call
-        x.new(memory).add_(1)
-    assert x.tolist() == [1.0, 2.0, 3.0, 4.0]
