@@ -35,6 +35,7 @@ The modules that only this adapter has are in ``internals``.
 | `script_files`, `onnx_export` | files of scripts, and ``torch.onnx.export`` |
 | `distributed`, `distributed_random` | ``torch.distributed`` with the backend nccl, and random operators there |
 | `backends`, `nccl_checks` | which backend a program gets, and what NCCL's process group refuses |
+| `destroyed_groups` | process groups that the program has destroyed |
 | `coalescing`, `nccl_calls`, `nccl_options` | parts of ``torch.distributed`` that gloo or simulated GPUs lack |
 | `step_times`, `unused_parameters` | parts of `DistributedDataParallel` that simulated GPUs lack |
 | `custom_operators` | kernels for CUDA that a program registers |

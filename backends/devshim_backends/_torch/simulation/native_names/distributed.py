@@ -24,6 +24,7 @@ from devshim_backends._torch.simulation.internals.state import require_simulated
 from devshim_backends._torch.simulation.native_names.internals import (
     backends,
     coalescing,
+    destroyed_groups,
     nccl_calls,
     nccl_checks,
     nccl_options,
@@ -123,6 +124,7 @@ def _gloo_for_nccl(real: Callable[..., Any], position: int) -> Callable[..., Any
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         requested = args[position] if len(args) > position else kwargs.get("backend")
         _COLLECTIVES.install(_kernels)
+        destroyed_groups.free_old()
         if requested is not None and "nccl" in str(requested).lower():
             if not shown_count():
                 msg = "ProcessGroupNCCL is only supported with GPUs, no GPUs found!"
@@ -269,6 +271,8 @@ def install(patches: Patches) -> None:
         ("split_group", _split_group(c10d.split_group)),
         ("_get_split_source", _split_source(c10d._get_split_source)),
         ("is_nccl_available", lambda: True),
+        ("destroy_process_group", destroyed_groups.keeping(c10d.destroy_process_group, _uses_nccl)),
+        ("_abort_process_group", destroyed_groups.keeping(c10d._abort_process_group, _uses_nccl)),
     ):
         _replace_in_all_modules(patches, name, new)
     patches.replace(c10d.ProcessGroup, "name", _name_of(c10d.ProcessGroup.name))
