@@ -179,7 +179,11 @@ def _assign(array: np.ndarray, name: str) -> Tensor:
 
 
 def make_constant(backend: Backend, array: np.ndarray, name: str, copy: bool) -> Tensor:
-    """Return an array as a constant of the program being built; Paddle's own constructor crashes then (3.3)."""
+    """Return an array as a constant of the program being built.
+
+    Paddle's own constructor ends the process then (3.3), as do operators on arrays:
+    https://github.com/PaddlePaddle/Paddle/pull/71216.
+    """
     if not copy:
         require_dynamic(backend, "from_numpy")
     device_when_tracing(backend, "from_numpy", _GIVE_LIKE)

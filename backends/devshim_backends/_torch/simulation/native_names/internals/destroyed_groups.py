@@ -2,8 +2,8 @@
 
 A group of gloo ends in two ways. If Python frees it, it waits for its threads without Python's lock. But if C++ frees
 it, for example with a `DistributedDataParallel` model, it waits for them with that lock. A thread that needs the lock,
-in order to free a tensor's Python object, then waits forever. NCCL has no such threads. Therefore a reference to each
-group remains here until its threads are idle.
+in order to free a tensor's Python object, then waits forever (2.13; https://github.com/pytorch/pytorch/issues/56297).
+NCCL has no such threads. Therefore a reference to each group remains here until its threads are idle.
 """
 
 from __future__ import annotations
