@@ -1,4 +1,4 @@
-"""Whether elements of a strided tensor share memory, so that writing one of them changes another."""
+"""Finding out if elements of a strided tensor share memory, so that writing one of them changes another."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["are_real", "keep_below", "largest_draw", "nearest_bfloat16"]
+__all__ = ["keep_below", "largest_draw", "nearest_bfloat16"]
 __all__ += ["require_all_fit", "require_fit", "require_values_fit", "surely_fit"]
 
 
@@ -58,17 +58,6 @@ def surely_fit(values: Any, name: str) -> bool:
 
 _PLAIN = frozenset({bool, int})
 """The types of numbers that are compared exactly, and never NaN."""
-
-
-def are_real(values: Any) -> bool:
-    """Return True if a number, or each number in nested lists, is a Python number that is not complex."""
-    if type(values) not in (list, tuple):
-        return type(values) in _REAL
-    kinds = set(map(type, values))
-    return kinds <= _REAL or (kinds <= {list, tuple} and all(map(are_real, values)))
-
-
-_REAL = frozenset({bool, int, float})
 
 
 def _are_in_range(numbers: Any, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a rank sends in `broadcast` and `all_gather`: the bytes of a value, or the error of a rank that cannot send one.
+"""Messages of ranks in `broadcast` and `all_gather`: the bytes of a value, or the error of a rank that cannot send one.
 
 Only the ranks make objects of the bytes: an agent would wait, or fail, if it made an object that it cannot import. A
 rank that fails still takes part in the exchange, so its peers do not wait for it, and raise an error that names it.
@@ -29,7 +29,7 @@ _LONGEST = 500
 
 
 class Parcel:
-    """What one rank sends.
+    """The message of one rank.
 
     Args:
         call: The call: ``world.all_gather``.

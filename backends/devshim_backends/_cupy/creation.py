@@ -25,7 +25,7 @@ class CupyCreation(CupyTensors):
     """The mixin for creation functions."""
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        if dtype is not None and np.dtype(dtype).kind != "c":  # NumPy drops the imaginary parts of its own numbers
+        if dtype is not None and np.dtype(dtype).kind in "iub":  # NumPy drops the imaginary part for bool
             require_all_fit(np.asarray(values), np.dtype(dtype).name)
         array = np.array(values, dtype=dtype)
         if array.dtype.hasobject or array.dtype.kind in "SU":

@@ -8,7 +8,7 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import Device
-from devshim.devices.ranges import are_real, require_values_fit
+from devshim.devices.ranges import require_values_fit
 
 from .tensors import NumpyTensors
 
@@ -49,11 +49,9 @@ class NumpyCreation(NumpyTensors):
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
-            name = None if dtype is None else _INTEGERS.get(np.dtype(dtype))  # NumPy 1 wraps integers
+            name = _INTEGERS.get(np.dtype(dtype))  # NumPy 1 wraps integers
             if name is not None:
                 require_values_fit(values, name)
-            elif dtype is not None and np.dtype(dtype).kind != "c" and not are_real(values):
-                require_values_fit(values, np.dtype(dtype).name)  # NumPy drops the imaginary parts of its own numbers
             array = np.array(values, dtype=dtype)
         except TypeError:  # NumPy's error for a complex number does not name the dtype
             if dtype is not None:

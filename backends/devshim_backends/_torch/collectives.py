@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from devshim.contract.overlaps import overlaps
 from devshim.devices.dtypes import widest
 from devshim.errors import UnsupportedError
-from devshim_backends._torch.gradients import RECORDING
+from devshim_backends._torch.gradients import RECORDING, elements_overlap
 from devshim_backends._torch.tensors import TorchTensors
 from devshim_backends._torch.transfers.internals import coalesce, quantized_parts
 
@@ -163,9 +162,7 @@ class TorchCollectives(TorchTensors):
         return torch.is_inference_mode_enabled() or not x.is_inference()
 
     def has_overlap(self, x: Tensor) -> bool:
-        if x.layout is not torch.strided or x.is_nested or x.is_contiguous():
-            return False
-        return overlaps(x.shape, x.stride())
+        return elements_overlap(x)
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()

@@ -157,15 +157,15 @@ def _with_lengths(make: Any, shape: tuple[int, ...], *value: complex, **options:
 
 def _require_fit(values: object, dtype: torch.dtype) -> None:
     """Refuse numbers in a list that PyTorch (2.13) changes silently: -1 for uint8, complex ones for a real dtype."""
-    if type(values) not in (list, tuple, np.ndarray):
+    if type(values) not in (list, tuple):
         return
-    if not dtype.is_floating_point or type(values) is np.ndarray:
+    if not dtype.is_floating_point:
         require_values_fit(values, str(dtype).removeprefix("torch."))
         return
     for kind in set(map(type, values)):  # type: ignore[call-overload]  # a list
-        if kind in (list, tuple, np.ndarray):
+        if kind in (list, tuple):
             for each in values:  # type: ignore[attr-defined]
                 _require_fit(each, dtype)
-        elif issubclass(kind, (complex, np.complexfloating)):
-            found = next(each for each in values if type(each) is kind)  # type: ignore[attr-defined]
-            require_fit(complex(found), str(dtype).removeprefix("torch."))
+        elif issubclass(kind, complex):
+            found = next(each for each in values if isinstance(each, complex))  # type: ignore[attr-defined]
+            require_fit(found, str(dtype).removeprefix("torch."))

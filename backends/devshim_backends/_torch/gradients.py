@@ -46,7 +46,6 @@ RECORDING = _Recording()
 """Not a context variable, because torch.compile must read it, too: it compiles a function again where this differs."""
 
 
-_STRIDED = torch.strided
 _NO_MODE: AbstractContextManager[object] = nullcontext()
 
 
@@ -141,6 +140,11 @@ def _gradients(value: Tensor, inputs: list[Tensor], nested: bool) -> list[Tensor
 
 def _writable(grad: Tensor) -> Tensor:
     """Return a gradient, or a copy of it if its elements share memory."""
-    if grad.layout is not _STRIDED or grad.is_contiguous() or not overlaps(grad.shape, grad.stride()):
-        return grad
-    return grad.contiguous()
+    return grad.contiguous() if elements_overlap(grad) else grad
+
+
+def elements_overlap(x: Tensor) -> bool:
+    """Return True if elements of a tensor share memory, as those of an expanded one."""
+    if x.layout is not torch.strided or x.is_nested or x.is_contiguous():
+        return False
+    return overlaps(x.shape, x.stride())

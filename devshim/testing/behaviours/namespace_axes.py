@@ -30,7 +30,7 @@ class NamespaceAxesTests(Kit):
 
     @feature("namespace")
     def test_a_norm_refuses_an_axis_that_is_no_integer(self, device: Device) -> None:
-        """Floats and text are no axes, also in a tuple; an integer of NumPy is one."""
+        """Floats and text are refused, also in a tuple; an integer of NumPy is accepted."""
         x = ds.from_numpy(np.ones((3, 3), np.float32), device)
         norm = ds.namespace(x).linalg.vector_norm
         for axis in (0.0, "0", 0j, np.float32(0), (0.0,)):

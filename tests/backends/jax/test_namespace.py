@@ -41,7 +41,7 @@ MADE: dict[str, tuple[Make, Any]] = {
     "rfftfreq": (lambda xp, x: xp.fft.rfftfreq(5, d=0.5), np.fft.rfftfreq(5, 0.5).astype("float32")),
     "full": (lambda xp, x: xp.full(3, 2, dtype=jnp.float32), np.full(3, 2, "float32")),
 }
-"""What compiled functions create, and the values."""
+"""Calls in compiled functions that create arrays, and the expected values."""
 
 
 @pytest.mark.parametrize("call", MADE)

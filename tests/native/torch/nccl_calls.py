@@ -1,4 +1,4 @@
-"""What NCCL computes and gloo does not, and what NCCL refuses; two processes with a card each."""
+"""Calls that NCCL computes and gloo does not, and calls that NCCL refuses; two processes with a card each."""
 
 import tempfile
 import warnings

@@ -27,7 +27,7 @@ from devshim_backends._torch.simulation.memory import SIMULATED
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
 _NOT_VALUES = (int, torch.Size, Tensor, Storage, torch.TypedStorage)
-"""What `Tensor.new` does not read as values: a length, a shape, and the memory of the new tensor."""
+"""The arguments that `Tensor.new` does not read as values: a length, a shape, and the memory of the new tensor."""
 _real_new_tensor = torch._C.TensorBase.new_tensor
 _real_legacy = torch._C.TensorBase.new
 _real_set_item = torch._C.TensorBase.__setitem__

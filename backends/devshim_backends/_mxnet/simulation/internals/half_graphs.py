@@ -187,7 +187,7 @@ LOOPS = _loops()
 def widen_loop(function: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
     """Return the arguments of a loop or branch of 2.0 with casts in its graphs, and the new graphs, to keep alive.
 
-    The arguments are the graphs, the arrays, and numbers and lists. MXNet makes the graphs anew at each call.
+    The arguments are the graphs, the arrays, and numbers and lists. MXNet makes new graphs for each call.
     """
     graphs = [each for each in args if isinstance(each, c_void_p)]
     arrays = [each for each in args if isinstance(each, mx.nd.NDArray)]

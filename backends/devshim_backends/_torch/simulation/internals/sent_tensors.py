@@ -4,7 +4,7 @@ On real GPUs, both processes use the same memory afterwards. A simulated GPU's m
 
 * A worker of a `DataLoader` sends copies, through memory of the host. It has no use for a batch that it has sent.
 * Otherwise, the receiver might wait for what the sender writes, so the tensor is refused. The thread that writes to a
-  `multiprocessing.Queue` has no caller: it would print the error, and the receiver would wait for ever. Therefore the
+  `multiprocessing.Queue` has no caller: it would print the error, and the receiver would wait forever. Therefore the
   receiver gets the error, from ``queue.get()``.
 """
 

@@ -104,7 +104,7 @@ def _refuse_eager_replicas() -> None:
     """Refuse a reduction by a strategy that runs its replicas in eager code.
 
     Raises:
-        UnsupportedError: The first replica would wait for the others for ever.
+        UnsupportedError: The first replica would wait for the others forever.
     """
     places = list(_places)
     if not places or not distribute_lib.has_strategy() or distribute_lib.in_cross_replica_context():

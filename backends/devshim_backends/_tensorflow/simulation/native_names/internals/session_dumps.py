@@ -1,4 +1,4 @@
-"""What TensorFlow's C++ code writes about a run of a session: metadata, and the files of ``debug_utils.watch_graph``.
+"""Records of a session's run that TensorFlow's C++ code writes: metadata, and the files of ``debug_utils.watch_graph``.
 
 They name logical CPUs, and are changed to the names of GPUs after the run. A file in a folder for each device is an
 ``Event``, with a graph or with a tensor.
