@@ -102,6 +102,16 @@ def not_converted(source: Backend, target: Backend, error: Exception) -> Convers
     )
 
 
+def missing_there(source: Backend, target: Backend, device: Device) -> DeviceNotFoundError:
+    """Return the error for a conversion without ``device`` if the other framework lacks the tensor's device."""
+    count = target.count(device.kind)
+    have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
+    return DeviceNotFoundError(
+        f"the tensor of {source.title} is on {device}, and {target.title} has {have}",
+        f"name the device of the result: ds.convert(x, {target.name!r}, 'cpu')",
+    )
+
+
 def several_frameworks(call: str, found: Iterable[Backend], target: Backend) -> ArgumentError:
     """Return the error for tensors of several frameworks, in a call that needs one.
 

@@ -28,11 +28,10 @@ from devshim.errors import (
     BackendNotFoundError,
     ConversionError,
     CopyNeededError,
-    DeviceNotFoundError,
     DevshimError,
     messages,
 )
-from devshim.registry import argument_hints, current, discovery, registry
+from devshim.registry import argument_hints, current, discovery, registry, tracing
 from devshim.tensors import arguments
 from devshim.transfers import alignment as alignment_module
 from devshim.transfers import dlpack, engine, observing, progress
@@ -52,6 +51,8 @@ __all__ = ["convert"]
 
 _FRESH = 16
 """The alignment in bytes of memory that NumPy allocates, regardless of its size."""
+
+_OUTSIDE = "convert before or after the compiled function"
 
 _FAST_PATHS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
 """The fast paths in use so far, by the tensors' exact type and the framework's name as the callers wrote it."""
@@ -79,6 +80,7 @@ def convert(
         CopyNeededError: ``copy=False``, and the memory cannot be shared.
         DeviceNotFoundError: The other framework does not have the device.
         BackendNotFoundError: The other framework is not installed.
+        TracingError: The call is inside a compiled function, and ``x`` is of another framework than the result.
 
     Examples:
         >>> import devshim as ds
@@ -94,9 +96,9 @@ def convert(
     active = observing.ACTIVE
     on_host = device is None or device is CPU or (type(device) is str and device == "cpu")
     if on_host and active is None and (copy is None or copy is False) and type(backend) is str:
-        fast_path = _FAST_PATHS.get((type(x), backend))
+        fast_path, reading = _FAST_PATHS.get((type(x), backend)), tracing.reading
         try:
-            shared = None if fast_path is None else fast_path(x)
+            shared = None if fast_path is None or (reading is not None and reading()) else fast_path(x)
         except Exception:  # the slow path fails in the same way, and reports it
             shared = None
         if shared is not None:
@@ -115,12 +117,12 @@ def _convert_checked(
         if argument_hints.is_tensor(backend):
             raise argument_hints.swapped_conversion(x)
         source, x = arguments.tensor_of(x, "convert")
-    target = _load(backend)
+    target = _load(source, backend)
     if source is not target and source.is_tracer(x):
-        raise messages.tracing(source, "convert", "convert before or after the compiled function")
+        raise messages.tracing(source, "convert", _OUTSIDE)
     here = source.device_of(x)
     if wanted is None and here is not CPU and here.index >= target.count(here.kind):
-        raise _missing_there_error(source, target, here)
+        raise messages.missing_there(source, target, here)
     there = here if wanted is None else wanted
     if source is not target:  # otherwise the copy engine checks the device
         engine.require_observed(active, target, there)
@@ -143,22 +145,18 @@ def _convert_checked(
         raise messages.not_converted(source, target, error) from error
 
 
-def _load(backend: str) -> Backend:
-    """Return the backend of the framework that is the target of `convert`."""
+def _load(source: Backend, backend: str) -> Backend:
+    """Return the backend of the framework that is the target of `convert`, or refuse it in code that a compiler reads.
+
+    The compiler knows no memory that two frameworks could share, and cannot follow the import of another one.
+    """
     try:
-        return registry.load(discovery.canonical_name(backend))
+        name = discovery.canonical_name(backend)
+        if name != source.name:
+            tracing.refuse_where_read("convert", _OUTSIDE)
+        return registry.load(name)
     except BackendNotFoundError as error:
         raise argument_hints.no_backend(backend, error) from error.__cause__
-
-
-def _missing_there_error(source: Backend, target: Backend, device: Device) -> DeviceNotFoundError:
-    """Return the error for a conversion without ``device`` if the other framework lacks the tensor's device."""
-    count = target.count(device.kind)
-    have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
-    return DeviceNotFoundError(
-        f"the tensor of {source.title} is on {device}, and {target.title} has {have}",
-        f"name the device of the result: ds.convert(x, {target.name!r}, 'cpu')",
-    )
 
 
 def _fast_path(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import torch
+from programs import run_program
 
 import devshim as ds
 
@@ -91,6 +92,35 @@ def test_outside_of_tracing_the_error_is_a_plain_one():
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(other) is ds.TracingError
         assert (other.problem, other.hint) == (error.problem, error.hint)
+
+
+def test_a_conversion_between_frameworks_is_refused():
+    """As the first call of a process, and after a call that has recorded a fast path, which reads the memory."""
+    run_program(
+        """
+import numpy as np, torch, devshim as ds
+
+array, one = np.ones(2, dtype="float32"), torch.ones(2)
+calls = [
+    lambda x: ds.convert(x, "numpy"),
+    lambda x: ds.convert(array, "torch"),
+    lambda x: ds.convert(array, "torch", "cpu", copy=True),
+]
+for _ in range(2):
+    for call in calls:
+        torch._dynamo.reset()
+        try:
+            torch.compile(lambda x: (call(x), x + 1)[1], backend="eager", fullgraph=True)(one)
+        except ds.TracingError as error:
+            assert "ds.convert cannot work inside a function that PyTorch is compiling" in str(error)
+        else:
+            raise AssertionError("nothing was refused")
+    for call in calls:
+        broken = torch.compile(call, backend="eager")
+        assert [broken(one).tolist() for _ in range(2)] == [[1, 1]] * 2
+""",
+        DEVSHIM_BACKEND="torch",
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # `torch.jit.trace` itself, from 2.12 on
