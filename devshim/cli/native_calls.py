@@ -44,6 +44,9 @@ OTHERS: Mapping[str, str] = {
 """A package, or a part of one, that only works on real GPUs -> what to do instead."""
 
 
+_SOURCES = "it compiles for real GPUs only: give it sources for the CPU, *.cpp"
+
+
 @dataclass(frozen=True)
 class Found:
     """A call that will not be simulated.
@@ -132,7 +135,7 @@ def read(source: str | bytes, path: str, root: Path) -> tuple[list[Found], list[
         msg = f"{path} is not valid Python{f' at line {line}' if line else ''}: {reason}"
         raise ds.ArgumentError(msg, "correct it, or check another file") from error
     table = _table()
-    names = _Names(Path(path).resolve().parent, root, _properties(table))
+    names = _Names(Path(path).resolve().parent, root, _properties(table), _compiling())
     names.visit(tree)
     found = [
         Found(path, line, name, table[known])
@@ -146,7 +149,20 @@ def _table() -> dict[str, str]:
     table = dict(OTHERS)
     for name in discovery.BUILTIN:
         table.update(discovery.unsimulated_calls(name))
-    return table
+    return table | dict.fromkeys(map(_with_cuda, _compiling()), _SOURCES)
+
+
+def _compiling() -> dict[str, tuple[str, ...]]:
+    """Return the functions that compile sources of a program, with their first parameters."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in discovery.BUILTIN:
+        found.update(discovery.compiling_calls(name))
+    return found
+
+
+def _with_cuda(name: str) -> str:
+    """Return the entry of the table for a function that compiles sources, some of which are for CUDA."""
+    return f"{name} of CUDA sources"
 
 
 def _properties(table: Mapping[str, str]) -> dict[str, str]:
@@ -168,13 +184,17 @@ class _Names(ast.NodeVisitor):
         folder: The folder of the module, for its relative imports.
         root: The folder of the program, for its absolute imports.
         properties: A property of tensors -> its full name.
+        compiling: A function that compiles sources -> its first parameters.
     """
 
-    def __init__(self, folder: Path, root: Path, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, root: Path, properties: Mapping[str, str], compiling: Mapping[str, Sequence[str]]
+    ) -> None:
         self.used: list[tuple[int, str]] = []
         self.imported: list[Path] = []
         self._meaning: dict[str, str] = {}
-        self._folder, self._root, self._properties = folder, root, properties
+        self._texts: dict[str, list[str]] = {}
+        self._folder, self._root, self._properties, self._compiling = folder, root, properties, compiling
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -198,15 +218,38 @@ class _Names(ast.NodeVisitor):
         """Follow ``cuda = torch.cuda``, also beyond other assignments: the check does not know which of them runs."""
         name = self._resolve(node.value)
         for target in node.targets:
-            if name is not None and isinstance(target, ast.Name):
-                self._meaning[target.id] = name
+            if isinstance(target, ast.Name):
+                if name is not None:
+                    self._meaning[target.id] = name
+                self._texts[target.id] = self._texts_in(node.value)
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self._use(node)
 
     def visit_Call(self, node: ast.Call) -> None:
+        name = self._resolve(node.func)
+        if name in self._compiling and self._names_cuda_sources(node, self._compiling[name]):
+            self.used.append((node.lineno, _with_cuda(name)))
         self._use(node)
+
+    def _names_cuda_sources(self, node: ast.Call, parameters: Sequence[str]) -> bool:
+        """Return True if a call compiles for CUDA: it gets a file ``*.cu``, a text in CUDA, or the flag for it."""
+        given = dict(zip(parameters, node.args, strict=False)) | {each.arg: each.value for each in node.keywords}
+        empty = ("None", "False", "[]", "()", "''")
+        if any(ast.unparse(given[name]) not in empty for name in ("cuda_sources", "with_cuda") if name in given):
+            return True
+        return any(text.endswith((".cu", ".cuh")) for each in given.values() for text in self._texts_in(each))
+
+    def _texts_in(self, node: ast.expr) -> list[str]:
+        """Return the texts in an expression, and those assigned to its names: ``[here / "x.cu"]``, ``sources``."""
+        found = []
+        for each in ast.walk(node):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                found.append(each.value)
+            elif isinstance(each, ast.Name):
+                found += self._texts.get(each.id, ())
+        return found
 
     def _use(self, node: ast.expr) -> None:
         name = self._resolve(node)

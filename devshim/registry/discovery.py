@@ -28,6 +28,7 @@ __all__ = [
     "NICKNAMES",
     "TITLES",
     "canonical_name",
+    "compiling_calls",
     "imported_names",
     "installed_names",
     "is_imported",
@@ -178,6 +179,12 @@ def imported_names() -> list[str]:
 def unsimulated_calls(name: str) -> Mapping[str, str]:
     """Return the native calls that a built-in backend cannot simulate, with reasons; imports no framework."""
     calls: Mapping[str, str] = load_capabilities(name).NOT_SIMULATED
+    return calls
+
+
+def compiling_calls(name: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the native functions that compile sources, with their first parameters; imports no framework."""
+    calls: Mapping[str, tuple[str, ...]] = getattr(load_capabilities(name), "COMPILES_SOURCES", {})
     return calls
 
 

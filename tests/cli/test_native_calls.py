@@ -14,6 +14,7 @@ from devshim.registry import discovery
 if TYPE_CHECKING:
     from conftest import Run
 
+_LOAD = "torch.utils.cpp_extension.load"
 SPELLINGS = {
     "import torch\ng = torch.cuda.CUDAGraph()": ("torch.cuda.CUDAGraph", 2),
     "import torch as t\n\nwith t.cuda.graph(t.cuda.CUDAGraph()): pass": ("torch.cuda.graph", 3),
@@ -38,6 +39,25 @@ SPELLINGS = {
     "import jax.experimental.pallas as pl": ("jax.experimental.pallas", 1),
     "import mxnet as mx\nmx.rtc.CudaModule('')": ("mxnet.rtc.CudaModule", 2),
     "import paddle\nx = [paddle.CUDAPinnedPlace() for _ in '1']": ("paddle.CUDAPinnedPlace", 2),
+    "from torch.utils.cpp_extension import load\nload('x', ['x.cpp', f'{here}/x.cu'])": (f"{_LOAD} of CUDA sources", 2),
+    "import torch.utils.cpp_extension as e\nfiles = [here / 'x.cu']\nmore = ['x.cpp', *files]\ne.load('x', more)": (
+        f"{_LOAD} of CUDA sources",
+        4,
+    ),
+    "import torch.utils.cpp_extension as e\ne.load('x', sources, with_cuda=True)": (f"{_LOAD} of CUDA sources", 2),
+    "import torch.utils.cpp_extension as e\ne.load_inline('x', '', text)": (f"{_LOAD}_inline of CUDA sources", 2),
+    "from torch.utils import cpp_extension\ncpp_extension.load_inline(name='x', cpp_sources='', cuda_sources=[t])": (
+        f"{_LOAD}_inline of CUDA sources",
+        2,
+    ),
+    "from torch.utils import cpp_extension as e\nsetup(ext_modules=[e.CppExtension('x', ['x.cu'])])": (
+        "torch.utils.cpp_extension.CppExtension of CUDA sources",
+        2,
+    ),
+    "from paddle.utils.cpp_extension import load\nload(name='x', sources=['x.cc', 'x.cu'])": (
+        "paddle.utils.cpp_extension.load of CUDA sources",
+        2,
+    ),
     "try:\n    import py3nvml\nexcept ImportError:\n    pass": ("py3nvml", 2),
 }
 
@@ -60,6 +80,8 @@ def test_every_spelling_of_a_call_is_found(source: str) -> None:
         "import tensorflow as tf\nwith tf.device('/GPU:1'): tf.ones(3)",
         "text = 'torch.cuda.CUDAGraph'  # torch.cuda.CUDAGraph",
         "from . import cuda\ncuda.graph()",
+        "from torch.utils.cpp_extension import load\nsources = ['x.cpp']\nload(name='x', sources=sources)",
+        "import torch.utils.cpp_extension as e\ne.load_inline('x', '', cuda_sources=None, with_cuda=False)",
     ],
 )
 def test_other_code_is_not_reported(source: str) -> None:

@@ -96,3 +96,11 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
     }
 )
 """A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead."""
+
+COMPILES_SOURCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "paddle.utils.cpp_extension.load": ("name", "sources"),
+        "paddle.utils.cpp_extension.CppExtension": ("sources",),
+    }
+)
+"""A function that compiles sources -> its first parameters. It fails if a source is for CUDA."""

@@ -154,3 +154,12 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
 The name of a property begins with the class, such as ``torch.Tensor``. `simulation.native_names.refused` refuses these
 calls while the program runs.
 """
+
+COMPILES_SOURCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "torch.utils.cpp_extension.load": ("name", "sources"),
+        "torch.utils.cpp_extension.load_inline": ("name", "cpp_sources", "cuda_sources"),
+        "torch.utils.cpp_extension.CppExtension": ("name", "sources"),
+    }
+)
+"""A function that compiles sources -> its first parameters. It is refused if a source is for CUDA."""
