@@ -22,6 +22,7 @@ _REFUSED_ELSEWHERE = ("ExternalStream", "__cuda_array_interface__", DEVICE_MAPS)
 """`streams` has a class for the first, and `tensors` a property for the second. Only maps of GPUs are refused."""
 _RPC_OPTIONS = "torch.distributed.rpc.options"
 _KERNELS = "torch.cuda.jiterator._create"
+_ONE_RESULT, _SEVERAL_RESULTS = f"{_KERNELS}_jit_fn", f"{_KERNELS}_multi_output_jit_fn"
 
 
 def refuse(name: str, reason: str) -> NoReturn:
@@ -42,13 +43,10 @@ class _Refused:
         refuse(self._name, self._reason)
 
 
-def _method(name: str, reason: str) -> Any:
-    """Return a method that cannot be called."""
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse(name, reason)
-
-    return call
+def _refuse_kernel(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Replace the call of a kernel that a program has created; PyTorch's own tests create some that they never call."""
+    name = _SEVERAL_RESULTS if self.return_by_ref else _ONE_RESULT
+    refuse(f"the kernels of {name}", NOT_SIMULATED[name])
 
 
 def _refused_class(name: str, reason: str) -> type:
@@ -63,11 +61,9 @@ def _refused_class(name: str, reason: str) -> type:
 def install(patches: Patches) -> None:
     """Install the refusals."""
     for name, reason in NOT_SIMULATED.items():
-        if name.startswith(_KERNELS):  # a program may create a kernel that it never calls, as PyTorch's own tests do
-            kernel = torch.cuda.jiterator._JittedFunction
-            patches.replace(kernel, "__call__", _method(name, reason))
-        elif not name.startswith(_EXTENSIONS) and not name.endswith(_REFUSED_ELSEWHERE):
+        if not name.startswith((_EXTENSIONS, _KERNELS)) and not name.endswith(_REFUSED_ELSEWHERE):
             _install(patches, name, reason)
+    patches.replace(torch.cuda.jiterator._JittedFunction, "__call__", _refuse_kernel)
     for dtype in [each for each in vars(torch.cuda.sparse) if each.endswith("Tensor")]:
         name = f"torch.cuda.sparse.{dtype}"
         _install(patches, name, 'it is a type of old programs: use torch.sparse_coo_tensor(..., device="cuda")')
