@@ -49,9 +49,13 @@ def averages(rank, show):
     show(part)
     dist.reduce_scatter_tensor(part, whole, op=ReduceOp.AVG)
     show(part)
-    with dist._coalescing_manager(device=torch.device("cuda", rank)):
+    device, parts = torch.device("cuda", rank), torch.empty(2, device="cuda", dtype=torch.int32)
+    with dist._coalescing_manager(device=device):
+        for each, add in zip(parts.split(1), (1, -9), strict=True):
+            dist.reduce_scatter_tensor(each, whole + add, op=ReduceOp.AVG)
+    with dist._coalescing_manager(device=device):
         dist.all_reduce(whole, op=ReduceOp.AVG)
-    show(whole)
+    show(parts, whole)
 
 
 def scaled_sums(rank, show):

@@ -76,6 +76,19 @@ def _reduce_scatter_base(args: tuple[Any, ...]) -> Any:
     return result, _reduce_parts(list(whole.split(result.numel())), result, group, reduce_op, rest, [result])
 
 
+def _reduce_scatter_coalesced(args: tuple[Any, ...]) -> Any:
+    """Make several calls; the work of gloo's own has no future, to which `_reduce` would add a step."""
+    results, wholes, group, reduce_op, *rest = args
+    if not any(_is_own_average(reduce_op, each) for each in results):
+        return None
+    works = [
+        _reduce_parts(list(whole.split(result.numel())), result, group, reduce_op, rest, [result])
+        for result, whole in zip(results, wholes, strict=True)
+    ]
+    together = torch.futures.collect_all([distributed.Work.unbox(each).get_future() for each in works])
+    return _after(together, lambda: None, results)
+
+
 def _reduce_parts(sent: list[Any], result: Any, group: Any, reduce_op: Any, rest: list[Any], results: Any) -> Any:
     """Send a tensor to each rank, and reduce here what all ranks sent."""
     kind = reduce_op.op()
@@ -129,6 +142,7 @@ _SPECIAL: Mapping[str, Callable[[tuple[Any, ...]], Any]] = {
     "c10d::allgather_": _all_gather,
     "c10d::reduce_scatter_": _reduce_scatter,
     "c10d::_reduce_scatter_base_": _reduce_scatter_base,
+    "c10d::reduce_scatter_tensor_coalesced_": _reduce_scatter_coalesced,
 }
 
 
@@ -152,7 +166,7 @@ def _reduce(op: Any, args: tuple[Any, ...], position: int) -> Any:
     """Make a call with a reduction that gloo lacks, or return None."""
     kind, name = args[position].op(), op._schema.name
     tensors = args[0] if isinstance(args[0], list) else [args[0]]
-    is_average = _is_own_average(args[position], tensors[0]) and "reduce_scatter" not in name
+    is_average = _is_own_average(args[position], tensors[0])
     if not is_average and kind != _PREMUL_SUM:
         return None
     changed, group = list(args), distributed.ProcessGroup.unbox(args[position - 1])
@@ -191,14 +205,18 @@ def _scale(value: Any) -> Any:
 
 def _then(work: Any, finish: Callable[[], None], results: Any) -> Any:
     """Return the work of a call that ends after a step on the host."""
+    return _after(distributed.Work.unbox(work).get_future(), finish, results)
+
+
+def _after(future: Any, finish: Callable[[], None], results: Any) -> Any:
+    """Return the work of a call that ends after a future and a step on the host."""
 
     def end(done: Any) -> Any:
         done.value()  # raises the error of gloo
         finish()
         return results
 
-    future = distributed.Work.unbox(work).get_future().then(end)
-    return torch._C._distributed_c10d._create_work_from_future(future).boxed()
+    return torch._C._distributed_c10d._create_work_from_future(future.then(end)).boxed()
 
 
 # ---------------------------------------------------------------------- the factor of a call
