@@ -98,6 +98,32 @@ def test_a_script_in_a_package_is_loaded_to_the_current_card(tmp_path: Path, mon
         assert str(importer.load_pickle("models", "tensor.pkl", map_location=location).device) == expected
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_the_file_of_a_package_names_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a file object that cannot be read, such as a socket."""
+    monkeypatch.setattr(package_exporter, "_gate_torchscript_serialization", False)
+    with (tmp_path / "object").open("wb") as file:
+        for target in (str(tmp_path / "path"), file):
+            with PackageExporter(target) as exporter:
+                exporter.save_text("notes", "note.txt", "hello")
+                exporter.save_pickle("models", "net.pkl", torch.jit.script(nn.Linear(2, 2).cuda(1)))
+                exporter.save_pickle("models", "plain.pkl", {"x": torch.ones(2, device="cuda:0")})
+    for path in tmp_path.iterdir():
+        with zipfile.ZipFile(path) as archive:
+            names = [each.partition("/")[2] for each in archive.namelist()]
+            assert len(set(names)) == len(names) > 8
+            assert not any(b"sim:" in archive.read(each) for each in archive.namelist())
+    code = (
+        "import torch.package\n"
+        "for name in ('path', 'object'):\n"
+        f"    package = torch.package.PackageImporter({str(tmp_path)!r} + '/' + name)\n"
+        "    net, plain = (package.load_pickle('models', f'{each}.pkl', 'cpu') for each in ('net', 'plain'))\n"
+        "    print(package.load_text('notes', 'note.txt'), net(torch.ones(1, 2)).device, plain['x'].tolist())\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "hello cpu [1.0, 1.0]\n" * 2, done.stderr
+
+
 @pytest.mark.parametrize("location", LOCATIONS)
 def test_tensors_are_loaded_to_the_current_card(location: str | None, tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"

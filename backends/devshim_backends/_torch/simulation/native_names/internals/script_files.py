@@ -1,4 +1,4 @@
-"""Files of TorchScript: they name the card of each tensor, so that they can be loaded on another machine.
+"""Files and packages with TorchScript: they name the card of each tensor, so that another machine can load them.
 
 C++ writes the device of a tensor as ``sim:1``, which a process without simulated GPUs cannot read. A file is a zip
 archive. In its pickles, the device stands before the number of elements; each of these texts gets the card's name.
@@ -10,10 +10,12 @@ import functools
 import io
 import re
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.package import PackageExporter
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals.state import NAME
@@ -24,6 +26,9 @@ _TEXT, _MEMO, _NUMBER = b"X(.)\0\0\0", b"(?:q.|r.{4})", b"(?:K.|M..|J.{4}|\x8a.{
 _DEVICE = re.compile(_TEXT + NAME.encode() + rb"(:\d+)(" + _MEMO + b"?" + _NUMBER + b"tQ)", re.DOTALL)
 """The device and the number of elements at the end of a tensor's entry in a pickle, and the opcodes after them."""
 _WRITTEN_BY_PYTORCH = frozenset({"version", ".data/version", ".data/serialization_id"})
+
+_VERSIONS = ("version", ".data/version")
+"""The record with the version: in the file of a script, and in one of `torch.package`."""
 
 _METHODS = {"save": "save_to_buffer", "_save_for_mobile": "_save_to_buffer_for_mobile"}
 """The methods that write a file -> those that return its content."""
@@ -45,7 +50,8 @@ def _rewritten(archive: bytes) -> bytes:
         return archive
     made = io.BytesIO()
     writer = torch._C.PyTorchFileWriter(made)
-    writer.set_min_version(int(reader.get_record("version")))
+    version = next(name for name in _VERSIONS if reader.has_record(name))
+    writer.set_min_version(int(reader.get_record(version)))
     for name in names:
         content = reader.get_record(name)
         if name.endswith(".pkl"):
@@ -75,8 +81,44 @@ def _save(real: Callable[..., bytes]) -> Callable[..., None]:
     return save
 
 
+def _start_package(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement for ``PackageExporter.__init__``, which collects what goes to a file object."""
+
+    @functools.wraps(real)
+    def init(self: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(f, (str, PathLike)):
+            real(self, f, *args, **kwargs)
+            self._devshim_target = Path(f), None
+        else:
+            content = io.BytesIO()
+            real(self, content, *args, **kwargs)
+            self.buffer, self._devshim_target = f, (f, content)
+
+    return init
+
+
+def _end_package(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement for the method of ``PackageExporter`` that ends the archive, which C++ writes."""
+
+    @functools.wraps(real)
+    def finalize_zip(self: Any) -> None:
+        real(self)
+        file, content = vars(self).pop("_devshim_target", (None, None))
+        if content is not None:
+            file.write(_rewritten(content.getvalue()))
+            file.flush()
+        elif file is not None and self.serialized_reduces:  # scripts
+            archive = file.read_bytes()
+            if (rewritten := _rewritten(archive)) is not archive:
+                file.write_bytes(rewritten)
+
+    return finalize_zip
+
+
 def install(patches: Patches) -> None:
     """Install the replacements."""
+    patches.replace(PackageExporter, "__init__", _start_package(PackageExporter.__init__))
+    patches.replace(PackageExporter, "_finalize_zip", _end_package(PackageExporter._finalize_zip))
     for kind in (torch._C.ScriptModule, torch._C.ScriptFunction):
         for file, buffer in _METHODS.items():
             real = getattr(kind, buffer, None)
