@@ -116,6 +116,16 @@ def pins(x: torch.Tensor) -> tuple[bool, bool, torch.Tensor]:
     return x.is_pinned(), pinned.is_pinned(), pinned.pin_memory()
 
 
-def makes_pinned() -> torch.Tensor:
-    """Make a pinned tensor."""
-    return torch.empty([2], pin_memory=True)
+def makes_pinned(x: torch.Tensor) -> list[torch.Tensor]:
+    """Make pinned tensors."""
+    found = [torch.full([2], 3.0, pin_memory=True), torch.zeros_like(x, dtype=torch.int32, pin_memory=True)]
+    if x.is_pinned():
+        return found
+    made = torch.empty([2], pin_memory=True)
+    made[:] = 4
+    return found + [made, x.new_ones([1], pin_memory=True)]  # noqa: RUF005 - TorchScript knows no other way
+
+
+def makes_pinned_if(pinned: bool) -> torch.Tensor:
+    """Make a tensor that may be pinned."""
+    return torch.empty([2], pin_memory=pinned)

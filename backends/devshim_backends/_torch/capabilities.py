@@ -34,10 +34,10 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "delayed until the pass has ended"
         ),
         "native_names": (
-            "torch.compile runs eagerly, and warns; TorchScript refuses generators of GPUs and new pinned tensors at "
-            "their line; functions that were imported by name before, such as zeros, refuse device= together with "
-            "out=; CUDA graphs, torch.cuda.nccl, temperatures, allocators and sharing with other processes are "
-            "refused; tested with builds for the CPU"
+            "torch.compile runs eagerly, and warns; TorchScript refuses generators of GPUs, and pin_memory=x with a "
+            "variable, at their line; functions that were imported by name before, such as zeros, refuse device= "
+            "together with out=; CUDA graphs, torch.cuda.nccl, temperatures, allocators and sharing with other "
+            "processes are refused; tested with builds for the CPU"
         ),
         "models": (
             "every class in torch.optim is supported; tensors in a module's lists, dicts and plain attributes stay, "

@@ -484,6 +484,12 @@ def test_new_tensors_can_be_pinned() -> None:
         torch.tensor([1.0], pin_memory=True),
         torch.ones(3, requires_grad=True, pin_memory=True),
         torch.ones_like(torch.empty(3), pin_memory=True),
+        torch.ones(3, device="cuda:1").new_zeros(2, device="cpu", pin_memory=True),
+        torch.ones(3, dtype=torch.int32).new_full((2,), 3, pin_memory=True),
+        torch.empty(3).new_empty_strided((2, 2), (1, 2), pin_memory=True),
+        torch.empty_permuted((2, 3), (1, 0), pin_memory=True),
+        torch.hann_window(4, pin_memory=True),
+        torch.tril_indices(2, 2, pin_memory=True),
     ):
         assert made.is_pinned()
         assert made.is_leaf

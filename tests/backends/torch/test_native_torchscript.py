@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from scripted_devices import MOVES, makes_pinned, pins, to_missing_card
+from scripted_devices import MOVES, makes_pinned, makes_pinned_if, pins, to_missing_card
 from simulated_torch import two_cards
 from torch import nn
 
@@ -117,9 +117,19 @@ def test_a_script_pins_memory() -> None:
         script(x.cuda())
 
 
-def test_a_script_that_makes_pinned_memory_says_what_to_write_instead() -> None:
-    with pytest.raises(NotImplementedError, match=r"pin_memory=True[^$]*Hint: make the tensor without pin_memory"):
-        torch.jit.script(_copy(makes_pinned))()
+def test_a_script_makes_pinned_tensors() -> None:
+    script, x = torch.jit.script(_copy(makes_pinned)), torch.ones(2)
+    for each in (script, _reload(script)):
+        made = each(x)
+        assert all(one.is_pinned() for one in made)
+        assert [one.tolist() for one in made] == [[3, 3], [0, 0], [4, 4], [1]]
+
+
+def test_a_script_that_may_make_pinned_memory_says_what_to_write_instead() -> None:
+    script = torch.jit.script(_copy(makes_pinned_if))
+    assert not script(False).is_pinned()
+    with pytest.raises(NotImplementedError, match=r"pin_memory=pinned[^$]*Hint: make the tensor without pin_memory"):
+        script(True)
 
 
 # ---------------------------------------------------------------------- torch.onnx
@@ -166,6 +176,16 @@ def test_a_script_that_compares_devices_is_exported_as_on_a_card(reload: bool) -
     assert "onnx::Add" in graph
     assert "aten::" not in graph
     assert "prim::" not in graph
+
+
+class _Pins(_Compares):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ones([2], pin_memory=True) * 2
+
+
+@pytest.mark.parametrize("reload", [False, True])
+def test_a_script_that_makes_pinned_tensors_is_exported_as_on_a_card(reload: bool) -> None:
+    assert "aten::" not in _exported(_Pins(), reload)
 
 
 @pytest.mark.parametrize("reload", [False, True])

@@ -31,7 +31,7 @@ The modules that only this adapter has are in ``internals``.
 | `autocast` | ``torch.autocast("cuda")`` |
 | `refused` | calls that raise `UnsupportedError` |
 | `compiling` | ``torch.compile``: fake tensors, and its default backend |
-| `scripting`, `script_graphs`, `script_calls` | ``torch.jit``: scripts that use and compare cards |
+| `scripting`, `script_graphs`, `script_nodes`, `script_calls` | ``torch.jit``: scripts that use and compare cards |
 | `script_files`, `onnx_export` | files of scripts, and ``torch.onnx.export`` |
 | `distributed`, `distributed_random` | ``torch.distributed`` with the backend nccl, and random operators there |
 | `backends`, `nccl_checks` | which backend a program gets, and what NCCL's process group refuses |

@@ -16,7 +16,7 @@ from torch.utils._device import DeviceContext, _device_constructors
 
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.simulation.internals import slots
-from devshim_backends._torch.simulation.internals.overrides import Override
+from devshim_backends._torch.simulation.internals.overrides import Override, as_method
 from devshim_backends._torch.simulation.native_names.names import to_simulated, with_index
 from devshim_backends._torch.tracing import compiles_here
 
@@ -38,9 +38,14 @@ _WITH_OUT = (
 
 _PINNING = (
     *("empty", "zeros", "ones", "full", "rand", "randn", "randint", "randperm", "arange", "linspace", "eye"),
-    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "empty_strided"),
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"),
+    *("empty_strided", "empty_permuted", "logspace", "normal", "scalar_tensor", "tril_indices", "triu_indices"),
+    *("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"),
 )
 """Functions with ``pin_memory=``: PyTorch's C++ would ask the simulated GPUs for an allocator of pinned memory."""
+
+_PINNING_METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
+"""Methods of tensors with ``pin_memory=``."""
 
 _PYTHON = ("from_dlpack",)
 """Functions that ask C++ for the device before the dispatcher, and are written in Python."""
@@ -130,6 +135,9 @@ def install(patches: Patches) -> None:
         made = Override(wrap(real), real)
         patches.replace(torch, name, made)
         slots.replace_attribute(patches, torch._C._VariableFunctionsClass, name, staticmethod(made))
+    for name in _PINNING_METHODS:
+        real = getattr(torch.Tensor, name)
+        patches.replace(torch.Tensor, name, as_method(_create(frozenset(("pin_memory",)), False)(real), real))
     for name in _PYTHON:
         patches.replace(torch, name, _translate_device(getattr(torch, name)))
     patches.replace(torch.Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper_subclass))

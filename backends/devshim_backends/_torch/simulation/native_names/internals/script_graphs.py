@@ -5,6 +5,7 @@ In a script, the device of a tensor is ``sim:1``, since C++ asks the tensor, and
 
 * What compares, prints or formats a device gets its text, with the card's name.
 * What moves a tensor to ``cuda:1``, or makes one there, gets the device of an empty tensor on ``cuda:1``.
+* What makes a pinned tensor makes one that is not pinned, and another operator pins it.
 
 They are TorchScript's own operators, and change nothing on another machine, so a script can be saved. `restore` removes
 them for an exporter that does not know them: each text is made in its own way, so that it can be found again.
@@ -12,12 +13,12 @@ them for an exporter that does not know them: each text is made in its own way, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from devshim_backends._torch.simulation.internals.state import NAME
+from devshim_backends._torch.simulation.native_names.internals.script_nodes import Graph, all_nodes, is_constant
 from devshim_backends._torch.simulation.native_names.names import SHOWN
 
 __all__ = ["restore", "rewrite"]
@@ -26,88 +27,43 @@ _READERS = frozenset({"aten::eq", "aten::ne", "aten::format", "aten::percentForm
 """Operators that compare or print their arguments; a device among them becomes its text."""
 _MOVERS = frozenset({"aten::to", "aten::_to_copy", "aten::tensor", "aten::as_tensor"})
 """Operators in C++ that ask for a driver before they call an operator that creates a tensor."""
+_PINS = "aten::pin_memory"
 _FOR_READER, _FOR_PROGRAM, _FOR_TEST = -1, 1, -2
 """The largest number of replacements in a text of a reader, of the program, and of a test that replaces ``is_cuda``.
 
 A text has one device, so that each of them replaces its name.
 """
 _SHOWN = {str(simulated): str(card) for simulated, card in SHOWN.items()}
-_TYPES = {str: (torch._C.StringType, "s_"), int: (torch._C.IntType, "i_")}
 
 
 def rewrite(graph: Any) -> None:
     """Let the operators of a graph, which the executor has not copied yet, name and use cards."""
     rewriter = _Rewriter(graph)
-    for node in _nodes(graph):
+    for node in all_nodes(graph):
         rewriter.rewrite(node)
 
 
 def restore(graph: Any) -> None:
     """Remove from a graph what `rewrite` has added."""
     restorer = _Restorer(graph)
-    for node in _nodes(graph):
+    for node in all_nodes(graph):
         restorer.restore(node)
     torch._C._jit_pass_dce(graph)
-
-
-def _nodes(block: Any) -> Iterator[Any]:
-    for node in list(block.nodes()):
-        for inner in node.blocks():
-            yield from _nodes(inner)
-        yield node  # last, because it may be replaced
 
 
 def _is_device(value: Any) -> bool:
     return str(value.type()) == "Device"
 
 
-def _is_constant(value: Any, constant: Any) -> bool:
-    return bool(value.node().kind() == "prim::Constant" and value.toIValue() == constant)
-
-
 def _is_named(node: Any) -> bool:
     """Return True for a text that an operator of an earlier `rewrite` names, as in a script from a file."""
     users = [use.user for use in node.output().uses()]
     return bool(users) and all(
-        user.kind() == "aten::replace" and _is_constant(list(user.inputs())[1], NAME) for user in users
+        user.kind() == "aten::replace" and is_constant(list(user.inputs())[1], NAME) for user in users
     )
 
 
-class _Graph:
-    """A graph, and new operators in it."""
-
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
-
-    def _insert_before(self, node: Any, kind: str, inputs: list[Any], kind_of_result: Any) -> Any:
-        """Insert an operator before a node, and return its result."""
-        made = self._graph.create(kind, inputs, 1)
-        made.insertBefore(node)
-        made.copyMetadata(node)  # errors name the line
-        made.output().setType(kind_of_result)
-        return made.output()
-
-    def _constant(self, value: Any, node: Any) -> Any:
-        """Insert a constant before a node, and return it.
-
-        This does not call ``graph.insertConstant``, whose insert point would stay at a node that is destroyed later:
-        the next pass of PyTorch's compiler would then end the process.
-        """
-        if value is None:
-            return self._insert_before(node, "prim::Constant", [], torch._C.NoneType.get())
-        kind, setter = _TYPES[type(value)]
-        made = self._insert_before(node, "prim::Constant", [], kind.get())
-        getattr(made.node(), setter)("value", value)
-        return made
-
-    def _device(self, text: str, node: Any) -> Any:
-        """Insert a constant device before a node, and return it."""
-        made = self._insert_before(node, "prim::Constant", [], torch._C.DeviceObjType.get())
-        made.node().s_("value", text)
-        return made
-
-
-class _Rewriter(_Graph):
+class _Rewriter(Graph):
     """The change of one graph."""
 
     def rewrite(self, node: Any) -> None:
@@ -131,32 +87,43 @@ class _Rewriter(_Graph):
             self._replace_test(node)
         elif kind in ("prim::type", "aten::str") and _is_device(inputs[0]) and not _is_named(node):
             self._rename_output(node)
+        elif kind.startswith("aten::") and (position := _position_of_pinning(node)) is not None:
+            self._pin(node, position)
+
+    def _pin(self, node: Any, position: int) -> None:
+        """Let an operator make a tensor that is not pinned, and pin it: C++ has no pinned memory for this device."""
+        inputs = list(node.inputs())
+        inputs[position] = self.constant(False, node)
+        made = self.insert_before(node, node.kind(), inputs, node.output().type())
+        pinned = self.insert_before(node, _PINS, [made, self.constant(None, node)], node.output().type())
+        node.output().replaceAllUsesWith(pinned)
+        node.destroy()
 
     def _renamed(self, text: Any, node: Any, reason: int) -> Any:
         """Return a text with the card's name, before a node."""
-        names = [self._constant(each, node) for each in (NAME, "cuda", reason)]
-        return self._insert_before(node, "aten::replace", [text, *names], torch._C.StringType.get())
+        names = [self.constant(each, node) for each in (NAME, "cuda", reason)]
+        return self.insert_before(node, "aten::replace", [text, *names], torch._C.StringType.get())
 
     def _text_of(self, device: Any, node: Any) -> Any:
         """Return the text of a device with the card's name, before a node."""
-        text = self._insert_before(node, "aten::str", [device], torch._C.StringType.get())
+        text = self.insert_before(node, "aten::str", [device], torch._C.StringType.get())
         return self._renamed(text, node, _FOR_READER)
 
     def _card_of(self, device: Any, node: Any) -> Any:
         """Return a device with the card's name, before a node."""
-        return self._insert_before(node, "aten::device", [self._text_of(device, node)], torch._C.DeviceObjType.get())
+        return self.insert_before(node, "aten::device", [self._text_of(device, node)], torch._C.DeviceObjType.get())
 
     def _replace_test(self, node: Any) -> None:
         """Replace ``x.is_cuda`` by a test of the type of the device of ``x``."""
-        device = self._insert_before(node, "prim::device", list(node.inputs()), torch._C.DeviceObjType.get())
-        kind = self._insert_before(node, "prim::type", [device], torch._C.StringType.get())
-        operands = [self._renamed(kind, node, _FOR_TEST), self._constant("cuda", node)]
-        node.output().replaceAllUsesWith(self._insert_before(node, "aten::eq", operands, torch._C.BoolType.get()))
+        device = self.insert_before(node, "prim::device", list(node.inputs()), torch._C.DeviceObjType.get())
+        kind = self.insert_before(node, "prim::type", [device], torch._C.StringType.get())
+        operands = [self._renamed(kind, node, _FOR_TEST), self.constant("cuda", node)]
+        node.output().replaceAllUsesWith(self.insert_before(node, "aten::eq", operands, torch._C.BoolType.get()))
         node.destroy()
 
     def _rename_output(self, node: Any) -> None:
         """Let the users of a node's text see the card's name."""
-        again = self._insert_before(node, node.kind(), list(node.inputs()), torch._C.StringType.get())
+        again = self.insert_before(node, node.kind(), list(node.inputs()), torch._C.StringType.get())
         node.output().replaceAllUsesWith(self._renamed(again, node, _FOR_PROGRAM))
         node.destroy()
 
@@ -178,26 +145,38 @@ class _Rewriter(_Graph):
         A device of None is that of the node's tensor; this also keeps the compiler from making it a constant, because
         ``cuda`` is the current card of each call.
         """
-        tensor, zero = next(iter(node.inputs())), self._constant(0, node)
-        size = self._insert_before(node, "prim::ListConstruct", [zero], torch._C.ListType.ofInts())
-        options = [self._constant(None, node), self._constant(0, node), device, self._constant(None, node)]
+        tensor, zero = next(iter(node.inputs())), self.constant(0, node)
+        size = self.insert_before(node, "prim::ListConstruct", [zero], torch._C.ListType.ofInts())
+        options = [self.constant(None, node), self.constant(0, node), device, self.constant(None, node)]
         if tensor.type().isSubtypeOf(torch._C.TensorType.get()):
             name, inputs = "aten::new_empty", [tensor, size, *options]
         else:
-            name, inputs = "aten::empty", [size, *options, self._constant(None, node)]
-        made = self._insert_before(node, name, inputs, torch._C.TensorType.get())
-        return self._insert_before(node, "prim::device", [made], torch._C.DeviceObjType.get())
+            name, inputs = "aten::empty", [size, *options, self.constant(None, node)]
+        made = self.insert_before(node, name, inputs, torch._C.TensorType.get())
+        return self.insert_before(node, "prim::device", [made], torch._C.DeviceObjType.get())
 
     def _replace_cuda(self, node: Any) -> None:
         """Replace ``x.cuda()`` by ``x.to`` with all arguments."""
         (tensor,) = node.inputs()
-        none, no = self._constant(None, node), self._insert_before(node, "prim::Constant", [], torch._C.BoolType.get())
-        no.node().i_("value", 0)
-        inputs = [tensor, none, none, self._device("cuda", node), none, no, no, none]
-        moved = self._insert_before(node, "aten::to", inputs, torch._C.TensorType.get())
+        none, no = self.constant(None, node), self.constant(False, node)
+        inputs = [tensor, none, none, self.device("cuda", node), none, no, no, none]
+        moved = self.insert_before(node, "aten::to", inputs, torch._C.TensorType.get())
         node.output().replaceAllUsesWith(moved)
         node.destroy()
         self._move(moved.node())
+
+
+def _position_of_pinning(node: Any) -> int | None:
+    """Return the position of the argument ``pin_memory`` of an operator, if it is a constant True."""
+    flags = [position for position, value in enumerate(node.inputs()) if _is_flag(value, True)]
+    if not flags:
+        return None
+    arguments = torch._C.parse_schema(node.schema()).arguments
+    return next((position for position in flags if arguments[position].name == "pin_memory"), None)
+
+
+def _is_flag(value: Any, constant: bool) -> bool:
+    return str(value.type()) == "bool" and is_constant(value, constant)
 
 
 def _names_no_card(value: Any) -> bool:
@@ -208,7 +187,7 @@ def _names_no_card(value: Any) -> bool:
     return node.kind() == "prim::Constant" and not str(value.toIValue()).startswith("cuda")
 
 
-class _Restorer(_Graph):
+class _Restorer(Graph):
     """The removal of the operators that `_Rewriter` has added to one graph."""
 
     def restore(self, node: Any) -> None:
@@ -220,12 +199,14 @@ class _Restorer(_Graph):
             self._restore_mover(node)
         elif kind == "aten::replace" and _is_renamed(node.output(), _FOR_PROGRAM):
             node.output().replaceAllUsesWith(next(iter(node.inputs())))
+        elif kind == _PINS and any(_is_flag(value, False) for value in _first_input(node.output()).node().inputs()):
+            node.output().replaceAllUsesWith(_first_input(node.output()))
 
     def _restore_reader(self, node: Any) -> None:
         inputs = list(node.inputs())
         if node.kind() == "aten::eq" and _is_renamed(inputs[0], _FOR_TEST):
             device = _first_input(_first_input(inputs[0]))
-            test = self._insert_before(node, "prim::is_cuda", [_first_input(device)], torch._C.BoolType.get())
+            test = self.insert_before(node, "prim::is_cuda", [_first_input(device)], torch._C.BoolType.get())
             node.output().replaceAllUsesWith(test)
             return
         were = [_is_renamed(value, _FOR_READER) for value in inputs]
@@ -233,7 +214,7 @@ class _Restorer(_Graph):
             if were[position]:
                 node.replaceInput(position, _first_input(_first_input(value)))
             elif any(were) and node.kind() in ("aten::eq", "aten::ne"):  # the compiler has computed the other text
-                node.replaceInput(position, self._device(value.toIValue(), node))
+                node.replaceInput(position, self.device(value.toIValue(), node))
 
     def _restore_mover(self, node: Any) -> None:
         inputs = list(node.inputs())
@@ -242,8 +223,8 @@ class _Restorer(_Graph):
                 made = _first_input(value).node()
                 (device,) = [each for each in made.inputs() if str(each.type()) in ("Device", "Optional[Device]")]
                 node.replaceInput(position, device)
-                if len(inputs) == _ALL_ARGUMENTS and _is_constant(inputs[1], None):
-                    call = self._insert_before(node, "aten::cuda", inputs[:1], node.output().type())
+                if len(inputs) == _ALL_ARGUMENTS and is_constant(inputs[1], None):
+                    call = self.insert_before(node, "aten::cuda", inputs[:1], node.output().type())
                     node.output().replaceAllUsesWith(call)
 
 
@@ -259,7 +240,7 @@ def _is_renamed(value: Any, reason: int) -> bool:
     node = value.node()
     if node.kind() != "aten::replace":
         return False
-    return all(map(_is_constant, list(node.inputs())[1:], (NAME, "cuda", reason)))
+    return all(map(is_constant, list(node.inputs())[1:], (NAME, "cuda", reason)))
 
 
 def _makes_nothing(node: Any) -> bool:
@@ -271,4 +252,4 @@ def _makes_nothing(node: Any) -> bool:
 
 def _is_list_of_zero(value: Any) -> bool:
     inputs = list(value.node().inputs())
-    return value.node().kind() == "prim::ListConstruct" and len(inputs) == 1 and _is_constant(inputs[0], 0)
+    return value.node().kind() == "prim::ListConstruct" and len(inputs) == 1 and is_constant(inputs[0], 0)
