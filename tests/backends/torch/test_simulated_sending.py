@@ -1,4 +1,4 @@
-"""Tests of tensors that a program sends to another process: workers of a loader send copies, and others are refused."""
+"""Tests of tensors sent to another process: a loader and its workers send copies, and other calls are refused."""
 
 from __future__ import annotations
 
@@ -98,6 +98,34 @@ with ProcessPoolExecutor(1, mp_context=context) as pool:
     assert pool.submit(double, 2).result(60) == 4
 """
     run(tmp_path, code, gpu, method)
+
+
+def test_a_loader_sends_copies_to_its_workers(tmp_path: Path) -> None:
+    """The program ``tests/native/torch/worker_batches.py`` has native names, and tensors that share memory."""
+    code = """
+x = torch.arange(4.0, device=GPU)
+loader = DataLoader(Kept([x, x[1:3]]), batch_size=None, num_workers=2, multiprocessing_context="spawn", timeout=60)
+for turn in range(2):
+    ((whole, part),) = loader
+    assert (str(whole.device), whole.tolist(), part.tolist()) == (GPU, x.tolist(), x[1:3].tolist())
+    x += 1
+assert REFUSED in text(lambda: mp.reductions.reduce_tensor(x))
+"""
+    run(tmp_path, code, "sim:1")
+
+
+def test_a_worker_that_simulates_fewer_gpus_says_so(tmp_path: Path) -> None:
+    code = """
+from devshim_backends._torch.simulation.internals.sent_tensors import _rebuild
+
+try:
+    _rebuild(torch.Tensor, torch.ones(1), 2, (1,), (1,), False)
+except ds.SimulationError as error:
+    assert "simulates 2 GPUs received a tensor of simulated GPU 2" in str(error)
+else:
+    raise AssertionError("nothing was refused")
+"""
+    run(tmp_path, code, "sim:1")
 
 
 def test_a_forked_worker_that_sends_its_parents_tensor_ends_in_an_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Workers of a `DataLoader` that return tensors of cards: they start with ``spawn``, since CUDA refuses forks."""
+"""Workers of a `DataLoader` that get and return tensors of cards: they start with ``spawn``: CUDA refuses forks."""
 
 import torch
 from torch.utils.data import DataLoader
@@ -16,6 +16,29 @@ class Rows:
         return {"row": row, "number": torch.tensor(index)}
 
 
+class Stored:
+    """A data set with its tensors on a card, some of which share memory."""
+
+    def __init__(self, card):
+        self.whole = torch.arange(12.0, device=f"cuda:{card}").view(4, 3)
+        self.columns = [torch.nn.Parameter(self.whole[:, 0]), *self.whole.t()[1:]]
+        self.bits = self.whole.view(torch.int32)[3]
+        self.sparse = self.whole.to_sparse()
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        with torch.no_grad():
+            self.whole += 1
+        first, *_, last = self.columns
+        return (
+            [each.tolist() for each in (first, last, self.bits, self.sparse.to_dense()[0])],
+            first.requires_grad,
+            last + 0,
+        )
+
+
 def as_they_are(rows):
     """Return a view with gaps, a parameter, a sparse tensor and an empty one."""
     x = torch.stack([each["row"] for each in rows])
@@ -31,3 +54,5 @@ if __name__ == "__main__":
     for view, weight, sparse, empty in loader:
         print(view, view.stride())
         print(weight, sparse.sum().item(), empty)
+    for found in DataLoader(Stored(1), batch_size=None, num_workers=1, multiprocessing_context="spawn"):
+        print(*found)
