@@ -132,7 +132,7 @@ def requiring_axis(take: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class AxisTypeError(JoinedError, ArgumentError, TypeError):
-    """An axis that is not an int; the frameworks' own functions raise a ``TypeError``."""
+    """An axis or offset that is not an int; the frameworks' own functions raise a ``TypeError``."""
 
 
 def require_axes(axis: Any, call: str, *, one: bool = False) -> Any:
@@ -148,8 +148,8 @@ def require_axes(axis: Any, call: str, *, one: bool = False) -> Any:
     return whole_axis(axis, call)
 
 
-def whole_axis(axis: Any, call: str) -> int:
-    """Return an axis that is an integer of NumPy or a tensor as an int.
+def whole_axis(axis: Any, call: str, name: str = "axis") -> int:
+    """Return an axis, or another argument, that is an integer of NumPy or a tensor as an int.
 
     Raises:
         AxisTypeError: It is something else.
@@ -157,8 +157,8 @@ def whole_axis(axis: Any, call: str) -> int:
     try:
         return index(axis)
     except TypeError as error:
-        msg = f"the axis of {call} is {describe(axis)}, and it must be an int"
-        raise AxisTypeError(msg, "pass an int, such as axis=0") from error
+        msg = f"the {name} of {call} is {describe(axis)}, and it must be an int"
+        raise AxisTypeError(msg, f"pass an int, such as {name}=0") from error
 
 
 def missing_axis(call: str, count: int) -> ArgumentError:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["checked"]
 
+_ACCUMULATIONS = ("cumulative_prod", "cumulative_sum", "linalg.trace", "prod", "sum")
+"""The functions that cast to a dtype first; NumPy and PyTorch warn of dropped imaginary parts, the others do not."""
 _TRANSFORMS = tuple(f"fft.{name}" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"))
 
 
@@ -39,7 +41,10 @@ def checked(backend: Backend, functions: Mapping[str, Function]) -> dict[str, Fu
     _wrap(found, "linalg.matrix_norm", _norm_of_matrices)
     _wrap(found, "linalg.matrix_rank", _rank, functions.get("count_nonzero"))
     if "complex" not in backend.gaps and "astype" in found:
-        found["astype"] = _refuse_real(backend, found["astype"])
+        complex_dtypes = {arguments.dtype(backend, name) for name in COMPLEX}
+        found["astype"] = _refuse_real(backend, found["astype"], complex_dtypes)
+        for name in _ACCUMULATIONS:
+            _wrap(found, name, _refuse_real_sum, backend, complex_dtypes)
     return found
 
 
@@ -139,9 +144,8 @@ def _shape(x: Any) -> tuple[int | None, ...]:
 
 
 # -------------------------------------------------------------------- casts
-def _refuse_real(backend: Backend, native: Function) -> Function:
+def _refuse_real(backend: Backend, native: Function, complex_dtypes: set[Any]) -> Function:
     """Return an ``astype`` that refuses a real dtype for complex numbers, as the standard asks for."""
-    complex_dtypes = {arguments.dtype(backend, name) for name in COMPLEX}
 
     @wraps(native)
     def astype(x: Any, dtype: Any, /, **options: Any) -> Any:
@@ -150,3 +154,15 @@ def _refuse_real(backend: Backend, native: Function) -> Function:
         return native(x, dtype, **options)
 
     return astype
+
+
+def _refuse_real_sum(name: str, fn: Function, backend: Backend, complex_dtypes: set[Any]) -> Function:
+    """Return a sum or product that refuses a real dtype for complex numbers; without a dtype, it only calls ``fn``."""
+
+    def call(x: Any, /, *args: Any, **options: Any) -> Any:
+        dtype = options.get("dtype") if len(args) < 2 else args[1]  # JAX also takes it by position
+        if dtype is not None and getattr(x, "dtype", None) in complex_dtypes:
+            fitting.require_complex(backend.dtype_name(x), arguments.dtype_name(backend, dtype))
+        return fn(x, *args, **options)
+
+    return call

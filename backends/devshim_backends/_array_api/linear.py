@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from devshim.contract.namespaces import whole_axis
 from devshim.errors import ArgumentError
 from devshim_backends._array_api.manipulation import axis_of
 from devshim_backends._array_api.statistics import to_floating
@@ -17,12 +18,17 @@ def vecdot(xp: Any, x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     if xp.dtypes.is_kind(x1, "complex floating"):
         x1 = xp.conj(x1)
     found = xp.multiply(x1, x2)
+    axis = axis_of(axis, len(xp.shape(found)), "vecdot")
     return xp.astype(xp.sum(found, axis=axis), xp.dtypes.get(found), copy=False)
 
 
 def tensordot(xp: Any, x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
     shapes = xp.shape(x1), xp.shape(x2)
-    if isinstance(axes, int):
+    if not isinstance(axes, (tuple, list)):
+        axes = whole_axis(axes, "tensordot", "axes")
+        if not 0 <= axes <= min(map(len, shapes)):
+            msg = f"tensordot was given axes={axes} for tensors of shapes {shapes[0]} and {shapes[1]}"
+            raise ArgumentError(msg, "pass how many of the last axes of the first tensor to sum over, such as axes=1")
         axes = (range(len(shapes[0]) - axes, len(shapes[0])), range(axes))
     first, second = (
         [axis_of(each, len(shape), "tensordot") for each in which] for which, shape in zip(axes, shapes, strict=True)
@@ -53,6 +59,7 @@ def cross(xp: Any, x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 def diagonal(xp: Any, x: Any, /, *, offset: int = 0) -> Any:
     *outer_shape, rows, columns = xp.shape(x)
+    offset = max(-rows, min(columns, whole_axis(offset, "diagonal", "offset")))
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
     flat = xp.reshape(x, (*outer_shape, rows * columns))
     start = max(offset, 0) - min(offset, 0) * columns

@@ -208,11 +208,11 @@ def meshgrid(xp: Any, *arrays: Any, indexing: str = "xy") -> list[Any]:
 
 
 def tril(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(_band_mask(xp, x, k, "tril"), x, _zero(xp, x))
+    return xp.where(_band_mask(xp, x, whole_axis(k, "tril", "k"), "tril"), x, _zero(xp, x))
 
 
 def triu(xp: Any, x: Any, /, *, k: int = 0) -> Any:
-    return xp.where(xp.logical_not(_band_mask(xp, x, k - 1, "triu")), x, _zero(xp, x))
+    return xp.where(xp.logical_not(_band_mask(xp, x, whole_axis(k, "triu", "k") - 1, "triu")), x, _zero(xp, x))
 
 
 def _zero(xp: Any, x: Any) -> Any:
@@ -227,6 +227,7 @@ def _band_mask(xp: Any, x: Any, k: int, call: str) -> Any:
         msg = f"{call} was given a tensor of {dimensions(len(shape))}"
         raise ArgumentError(msg, "it takes a matrix, or a stack of matrices")
     rows, columns = shape[-2:]
+    k = max(-rows, min(columns, k))  # the positions have 32 bits on some frameworks
     return xp.less_equal(
         xp.reshape(xp.iota(columns, x), (1, columns)), xp.add(xp.reshape(xp.iota(rows, x), (rows, 1)), k)
     )

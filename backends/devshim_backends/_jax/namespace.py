@@ -33,6 +33,7 @@ class JaxNamespace(Backend):
         full = hasattr(jnp, "__array_api_version__")
         found = dict(native_functions(jnp if full else import_module("jax.experimental.array_api")))
         found |= {name: _ask_both_parts(found[name]) for name in ("all", "any")}
+        found |= {name: _at_any_diagonal(found[name]) for name in ("tril", "triu")}
         found["take"] = requiring_axis(found["take"])
         return {
             name: fn
@@ -50,6 +51,18 @@ def _ask_both_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn(jnp.not_equal(x, 0) if jnp.iscomplexobj(x) else x, *args, **options)
 
     return ask
+
+
+def _at_any_diagonal(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``tril`` or ``triu``; JAX's overflows for a diagonal at 2**31 (0.10)."""
+
+    @wraps(fn)
+    def select(x: Any, /, *, k: int = 0) -> Any:
+        if k and len(x.shape) > 1:
+            k = max(-x.shape[-2], min(x.shape[-1], k))
+        return fn(x, k=k)
+
+    return select
 
 
 def _at_full_width(backend: Backend, native: Callable[..., Any], followed: Callable[..., Any]) -> Callable[..., Any]:

@@ -143,7 +143,7 @@ def _to_axes(axes: Any) -> Any:
 
 def _make_shift(sign: int) -> Callable[..., Any]:
     def shift(x: Any, /, *, axes: Any = None) -> Any:
-        which = axes_of(_to_axes(axes) if not isinstance(axes, int) else axes, len(x.shape), "fftshift")
+        which = axes_of(axes, len(x.shape), "fftshift")
         by = [x.shape[i] // 2 if sign > 0 else -(x.shape[i] // 2) for i in which]
         return tf.roll(x, by, which)
 

@@ -40,6 +40,17 @@ class NamespaceAxesTests(Kit):
         np.testing.assert_array_equal(ds.to_numpy(norm(x, axis=np.int64(0))), ds.to_numpy(norm(x, axis=0)))
 
     @feature("namespace")
+    @pytest.mark.parametrize("k", [2**31, -(2**31), 2**40, -(2**40), np.int64(1)])
+    def test_a_diagonal_may_be_outside_of_the_matrix(self, k: int, device: Device) -> None:
+        """The elements above and below a diagonal are selected exactly, wherever it is."""
+        a = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+        xp, x = ds.namespace(), ds.from_numpy(a, device)
+        for call in ("tril", "triu"):
+            y = getattr(xp, call)(x, k=k)
+            assert ds.device_of(y) is device
+            np.testing.assert_array_equal(ds.to_numpy(y), getattr(np, call)(a, k))
+
+    @feature("namespace")
     @pytest.mark.parametrize("call", TRANSFORMS)
     def test_transforms_of_no_values_are_refused(self, call: str, device: Device) -> None:
         """A transform needs a value along its axis, which is an integer; there may be no vectors to transform."""

@@ -100,6 +100,20 @@ class NamespaceDtypesTests(Kit):
                 xp.asarray(x, dtype=dtype)
         assert ds.to_numpy(xp.astype(x, xp.complex64)).tolist() == COMPLEX.tolist()
 
+    @feature("namespace", "complex")
+    @pytest.mark.parametrize("call", ["sum", "prod", "cumulative_sum", "cumulative_prod", "linalg.trace"])
+    def test_sums_keep_the_imaginary_part(self, call: str, device: Device) -> None:
+        """A sum or product of complex numbers in a real dtype is refused, as such a cast is."""
+        xp, x = ds.namespace(), ds.from_numpy(COMPLEX.astype("complex64"), device)
+        fn = getattr(xp.linalg if "." in call else xp, call.rpartition(".")[2])
+        options = {"axis": 0} if call.startswith("cumulative") else {}
+        for dtype in (xp.float32, xp.float64, xp.int32, xp.bool):
+            with pytest.raises(ds.ConversionError, match="no imaginary part"):
+                fn(x, dtype=dtype, **options)
+        same, wide = fn(x, **options), fn(x, dtype=xp.complex128, **options)
+        assert (ds.dtype_of(same), ds.dtype_of(wide)) == ("complex64", "complex128")
+        assert np.allclose(ds.to_numpy(same), ds.to_numpy(wide))
+
     @feature("namespace")
     @pytest.mark.parametrize("call", INDICES)
     def test_indices_have_one_dtype(self, call: str, device: Device) -> None:
