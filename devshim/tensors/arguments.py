@@ -187,7 +187,7 @@ def fill_number(value: object) -> complex:
     found: complex = number("fill_value", value)
     if isinstance(found, int) and not -(2**63) <= found < 2**64:
         raise value_hints.huge_fill(value)
-    return found
+    return int(found) if isinstance(found, int) and type(found) is not bool else found  # JAX refuses an `IntEnum`
 
 
 def real(name: str, value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -70,6 +70,8 @@ class Kit:
                 raise
             return None
 
+    compiler_refuses: ClassVar[Mapping[str, Collection[str]]] = {}
+    """Compiler -> the calls of ``compiled_calls`` that it may refuse, besides those that all compilers refuse."""
     compiler_fails: ClassVar[dict[str, type[Exception]]] = {}
     """Public calls in which a compiler of the framework fails through its own bug, and the error it raises."""
 

@@ -58,10 +58,10 @@ Without `jax_enable_x64`, indices of JAX are int32: the results of `argmax`, `ar
 frameworks they are int64.
 
 An axis is an int. An axis that does not exist is refused on every framework, and so is a float. The
-functions do not agree about other objects, because a check would slow every call: a bool is an axis 0
-or 1 on JAX, TensorFlow, PaddlePaddle and MXNet, and for some functions of NumPy; integers of NumPy are
-axes everywhere, except in reductions, `expand_dims` and `squeeze` of PyTorch, and `fft.fftshift` of
-JAX. `axis=None` flattens the tensor in `sort` and `argsort` of NumPy and JAX.
+functions do not agree about other objects, because a check would slow every call: a bool is an axis
+0 or 1 on JAX, TensorFlow, PaddlePaddle and MXNet, and for some functions of NumPy; integers of
+NumPy are axes everywhere, except in reductions, `expand_dims` and `squeeze` of PyTorch, and
+`fft.fftshift` of JAX. `axis=None` flattens the tensor in `sort` and `argsort` of NumPy and JAX.
 """
 
 

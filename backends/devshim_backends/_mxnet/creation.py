@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim.devices.ranges import nearest_bfloat16, require_values_fit
+from devshim.devices.ranges import nearest_bfloat16, require_fit, require_values_fit
 from devshim.errors import messages
 from devshim_backends._mxnet.internals import bfloat16
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
@@ -118,6 +118,7 @@ class MxnetCreation(MxnetTensors):
             raise messages.no_dtype(self, "complex64")
         if dtype is None and isinstance(value, int):
             dtype = _default_dtype(np.asarray(value).dtype)
+            require_fit(value, dtype.name)
         options = self.options(dtype, device)
         exact = not isinstance(value, int) or abs(value) < 2**53
         with numpy_shapes():

@@ -21,7 +21,7 @@ from paddle import _C_ops
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
-from devshim.devices.ranges import require_values_fit
+from devshim.devices.ranges import require_fit, require_values_fit
 from devshim.errors import ConversionError, DevshimError, messages
 from devshim_backends._paddle.devices import device_when_tracing
 
@@ -109,6 +109,9 @@ class PaddleCreation(Backend):
         return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            require_fit(value, self._dtype_name(dtype or "int64"))
+            value = float(value)  # Paddle's operator reads integers as int64
         default = _default_dtype(np.array(value), paddle.get_default_dtype()) or "float32"
         return self._fill(shape, value, dtype or default, device)
 

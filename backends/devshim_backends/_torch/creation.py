@@ -110,6 +110,8 @@ class TorchCreation(Backend):
         return _with_lengths(torch.empty, shape, dtype=dtype, device=native(device))
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        if dtype is None and type(value) is int:
+            require_fit(value, "int64")
         largest = _LARGEST.get(dtype)
         if largest is not None and abs(value) > largest:
             value = torch.tensor(value, dtype=dtype).item()  # infinity, as on every framework: `full` refuses it

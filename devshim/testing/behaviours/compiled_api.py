@@ -66,7 +66,7 @@ class CompiledApiTests(Kit):
         if call == "load":
             ds.save({"x": ds.from_numpy(numbers((2, 2)))}, tmp_path / "stored")
         outside = self._twice(_beside(MADE[call])(self._surroundings(tmp_path)))
-        for inside in self._inside(_beside(MADE[call]), tmp_path):
+        for inside in self._inside(_beside(MADE[call]), tmp_path, call):
             for (made, _), (expected, _) in zip(inside, outside, strict=False):
                 assert ds.device_of(made) is ds.device_of(expected)
                 assert call.startswith("empty") or self.same_numbers(made, ds.to_numpy(expected))
@@ -75,7 +75,7 @@ class CompiledApiTests(Kit):
     @pytest.mark.parametrize("call", _each(DRAWN))
     def test_compiled_random_tensors_differ_in_each_call(self, call: str, tmp_path: Path) -> None:
         """Random numbers are different each time the function runs."""
-        for inside in self._inside(_beside(DRAWN[call]), tmp_path):
+        for inside in self._inside(_beside(DRAWN[call]), tmp_path, call):
             first, second = (made for made, _ in inside)
             assert not self.same_numbers(first, ds.to_numpy(second)), "drawn while the function was compiled"
             assert ds.device_of(second) is self._last()
@@ -90,7 +90,7 @@ class CompiledApiTests(Kit):
         expected = seen(outside)
         for name, (compiled, _) in self.compilers().items():
             around = self._surroundings(tmp_path / name)
-            done = self._run_compiled(compiled(make(around)), call)
+            done = self._run_compiled(name, compiled(make(around)), call)
             assert seen(around) == (untouched if done is None else expected)
 
     @hook("compiled")
@@ -99,7 +99,7 @@ class CompiledApiTests(Kit):
         """A call about the current process is refused if the compiler runs or reads the code once for all calls."""
         for name, (compiled, once) in self.compilers().items():
             if once:
-                done = self._run_compiled(compiled(PROCESS[call](self._surroundings(tmp_path / name))))
+                done = self._run_compiled(name, compiled(PROCESS[call](self._surroundings(tmp_path / name))), call)
                 assert done is None, "it was done while the function was compiled"
 
     @hook("compiled", "model", "optimizer")
@@ -112,11 +112,16 @@ class CompiledApiTests(Kit):
             around = self._surroundings(tmp_path / name)
             around.model = self.model()
             around.optimizer = self.optimizer(around.model)
-            done = self._run_compiled(compiled(MODELS[call](around)))
+            done = self._run_compiled(name, compiled(MODELS[call](around)), call)
             assert not (done and once), "it was done while the function was compiled"
             assert ds.placement_of(around.model).devices == {around.device if done else ds.cpu()}
             assert not around.kept
             assert not around.path.exists()
+
+    def test_declared_refusals_are_of_known_calls(self) -> None:
+        """A misspelt call or compiler in ``compiler_refuses`` would declare nothing."""
+        assert set().union(*self.compiler_refuses.values()) <= CALLS
+        assert not self.compiler_refuses or self.compiler_refuses.keys() <= self.compilers().keys()
 
     def test_every_public_function_is_compiled(self) -> None:
         """A new public name must be added to the tables."""
@@ -135,21 +140,23 @@ class CompiledApiTests(Kit):
     def _twice(self, fn: Compiled) -> list[Any]:
         return [fn(ds.from_numpy(numbers() + i, self._last())) for i in range(2)]
 
-    def _inside(self, make: Callable[[Around], Compiled], path: Path, call: str = "") -> list[list[Any]]:
+    def _inside(self, make: Callable[[Around], Compiled], path: Path, call: str) -> list[list[Any]]:
         """Return the results of two calls for each kind of compiled function that does not refuse."""
         tried = [
-            self._run_compiled(compiled(make(self._surroundings(path))), call)
-            for compiled, _ in self.compilers().values()
+            self._run_compiled(name, compiled(make(self._surroundings(path))), call)
+            for name, (compiled, _) in self.compilers().items()
         ]
         return [done for done in tried if done is not None]
 
-    def _run_compiled(self, fn: Compiled, call: str = "") -> list[Any] | None:
-        """Return the results of two calls, or None if they were refused."""
+    def _run_compiled(self, compiler: str, fn: Compiled, call: str) -> list[Any] | None:
+        """Return the results of two calls, or None if they were refused, which the compiler must have declared."""
         text = "\n\nHint: "  # Paddle replaces it by another error of the same class and text
         try:
             done: list[Any] = self._twice(fn)
         except ds.TracingError as error:
             text, done = str(error), []
+            expected = call in self.compiler_refuses.get(compiler, ()) or call in PROCESS or call in MODELS
+            assert expected, f"{compiler} refused {call}, and compiler_refuses does not declare it: {text}"
         except self.compiler_fails.get(call, ()):
             done = []
         assert "\n\nHint: " in text, "it does not say what to do outside"

@@ -157,6 +157,9 @@ MADE: dict[str, Callable[[Around, Any], Any]] = {
 }
 """Calls that create a tensor on a device."""
 
+MADE_ON_A_DEVICE = frozenset(call for call in MADE if not call.endswith("like"))
+"""The calls of `MADE` that are given a device instead of a tensor."""
+
 DRAWN: dict[str, Callable[[Around, Any], Any]] = {
     "random.normal": lambda a, x: ds.random.normal(size=(3, 4), dtype="float32", device=a.device),
     "random.bernoulli": lambda a, x: ds.random.bernoulli(0.5, (30, 40), device=a.device),

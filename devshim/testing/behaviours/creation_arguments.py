@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -199,6 +200,22 @@ class CreationArgumentTests(Kit):
         value, dtype = UNFIT[unfit]
         with pytest.raises(ds.ConversionError):
             MAKERS[call](value, dtype=dtype, device=device)
+
+    @feature("create")
+    @pytest.mark.parametrize("value", [2**63, 2**64 - 1])
+    def test_full_keeps_or_refuses_a_wide_integer(self, value: int, device: Device) -> None:
+        """Without a dtype, an integer beyond int64 is exact, or refused; in a floating dtype it is rounded."""
+        x, refusal = None, ""
+        try:
+            x = ds.full(2, value, device=device)
+        except ds.ConversionError as error:
+            refusal = str(error)
+        if x is None:
+            assert f"{value} does not fit into int" in refusal
+        else:
+            assert (ds.dtype_of(x), ds.to_numpy(x).tolist()) == ("uint64", [value, value])
+        assert self.same_numbers(ds.full(2, value, dtype="float32", device=device), [float(value)] * 2)
+        assert self.same_numbers(ds.full(2, Signals.SIGINT, device=device), [2, 2])
 
     @feature("create", "complex")
     @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.compiled_calls import DRAWN, EFFECTS, MADE_ON_A_DEVICE
 from devshim.testing.behaviours.native_names import NativeGpus
 from devshim.testing.values import feature
 
@@ -40,6 +41,15 @@ class TestJax(Conformance):
         x, fn, _ = self.wide("float64", device)
         with pytest.raises(ds.TracingError, match="jax_enable_x64"):
             self.compiled(lambda x: ds.run(fn, x))(x)
+
+    _moving = ("Device as a scope", "all_reduce_", "asarray", "broadcast", "convert", "copy", "data_parallel", "gather")
+    _moving = (*_moving, "on", "parallel", "place", "shrink_batch", "split", *MADE_ON_A_DEVICE, *DRAWN, *EFFECTS)
+    compiler_refuses: ClassVar[Any] = {
+        "jit": {*_moving, "device_of", "placement_of", "require_same_device", "same_device"},
+        "scan": {*_moving, "run"},
+        "vmap": {"parallel", *EFFECTS},
+        "grad": {"parallel"},
+    }
 
     def compilers(self) -> Any:
         import jax

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from importlib.metadata import version
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.compiled_calls import DRAWN, EFFECTS, MADE
 from devshim.testing.behaviours.native_names import NativeGpus
 from devshim.testing.values import feature, hook
 
@@ -49,6 +50,11 @@ class TestMxnet(Conformance):
         block = Block()
         block.hybridize()
         return block
+
+    _moving = ("all_reduce_", "data_parallel", "from_numpy", "load", "parallel", "shrink_batch", "value_and_grad")
+    _moving = (*_moving, "asarray like", "asarray of numbers", "random.Generator.normal", *EFFECTS)
+    _of_symbols = () if IS_2 else ("dtype_of", "gather", "split", *MADE, *DRAWN)
+    compiler_refuses: ClassVar[Any] = {"compiled": {*_moving, *_of_symbols}}
 
     @hook("compiled")
     def test_compiled_like_is_where_its_model_is(self, device: ds.Device) -> None:

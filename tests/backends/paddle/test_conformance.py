@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.compiled_calls import DRAWN, EFFECTS, MADE_ON_A_DEVICE
 from devshim.testing.behaviours.native_names import NativeGpus
 
 pytestmark = pytest.mark.filterwarnings("ignore:When training, we now always track")  # of BatchNorm, in threads
@@ -30,6 +31,11 @@ class TestPaddle(Conformance):
         import paddle
 
         return paddle.jit.to_static(fn)
+
+    _once = ("all_reduce_", "data_parallel", "load", "parallel", "shrink_batch", "value_and_grad", *DRAWN, *EFFECTS)
+    _of_gpus = ("Device as a scope", "asarray", "broadcast", "convert", "copy", "device_of", "gather", "on", "place")
+    _of_gpus = (*_of_gpus, "placement_of", "require_same_device", "run", "same_device", "split", *MADE_ON_A_DEVICE)
+    compiler_refuses: ClassVar[Any] = {"full_graph": {*_once, *_of_gpus}}
 
     def compilers(self) -> Any:
         import paddle

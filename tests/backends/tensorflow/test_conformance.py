@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from keras_kit import KerasModels
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.compiled_calls import DRAWN, EFFECTS, MADE_ON_A_DEVICE
 from devshim.testing.behaviours.native_names import NativeGpus
 
 _GPU = "/job:localhost/replica:0/task:0/device:GPU:{}"
@@ -68,6 +69,14 @@ class TestTensorflow(KerasModels, Conformance):
         import tensorflow as tf
 
         return tf.function(fn)
+
+    _located = ("convert", "copy", "device_of", "placement_of", "require_same_device", "same_device")
+    _located = (*_located, "all_reduce_", "data_parallel", "gather", "parallel", "shrink_batch", *EFFECTS)
+    _of_xla = ("Device as a scope", "asarray", "broadcast", "on", "place", "split", *MADE_ON_A_DEVICE, *DRAWN)
+    compiler_refuses: ClassVar[Any] = {
+        "function": {*_located, "load", "random.Generator.normal", "random.permutation"},
+        "xla": {*_located, *_of_xla},
+    }
 
     def compilers(self) -> Any:
         import tensorflow as tf

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 import devshim as ds
 from devshim.testing import Conformance
+from devshim.testing.behaviours.compiled_calls import EFFECTS
 
 
 class TestTorch(Conformance):
@@ -43,6 +44,9 @@ class TestTorch(Conformance):
 
         torch._dynamo.reset()
         return torch.compile(fn, fullgraph=True, backend="eager")
+
+    _once = ("all_reduce_", "data_parallel", "parallel", "shrink_batch", "using", *EFFECTS)
+    compiler_refuses: ClassVar[Any] = {"fullgraph": {*_once, "from_numpy", "load", "random.Generator.normal"}}
 
     def compilers(self) -> Any:
         import torch
