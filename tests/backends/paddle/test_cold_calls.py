@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cold_calls import failed_cold_calls
+import pytest
+from cold_calls import AS_IT_IS, STARTS, failed_cold_calls
 
 SETUP = """
 def compiled(fn):
@@ -20,3 +21,10 @@ def test_first_calls_in_compiled_functions():
 
 def test_first_calls_in_functions_that_the_compiler_reads():
     assert not failed_cold_calls("paddle", SETUP.replace("full_graph=True", "full_graph=False"), all_calls=False)
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_first_calls(start):
+    assert not failed_cold_calls(
+        "paddle", AS_IT_IS + "tensor = lambda a: paddle.to_tensor(a, place=paddle.CPUPlace())", **start
+    )

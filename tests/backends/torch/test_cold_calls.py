@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cold_calls import failed_cold_calls
+from cold_calls import AS_IT_IS, STARTS, failed_cold_calls
 from programs import run_program
 
 SETUP = """
@@ -27,3 +27,8 @@ def test_a_first_call_loads_the_compiler(call):
             "assert [fn(torch.ones(2)).tolist() for _ in range(2)] == [[1.0, 1.0]] * 2",
             DEVSHIM_BACKEND="torch",
         )
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_first_calls(start):
+    assert not failed_cold_calls("torch", AS_IT_IS + "tensor = torch.tensor", **start)
