@@ -62,6 +62,9 @@ functions do not agree about other objects, because a check would slow every cal
 0 or 1 on JAX, TensorFlow, PaddlePaddle and MXNet, and for some functions of NumPy; integers of
 NumPy are axes everywhere, except in reductions, `expand_dims` and `squeeze` of PyTorch, and
 `fft.fftshift` of JAX. `axis=None` flattens the tensor in `sort` and `argsort` of NumPy and JAX.
+
+For the same reason, `sum` and `prod` do not refuse a real `dtype` for complex numbers, as
+`cumulative_sum` does: they drop the imaginary parts, and NumPy and PyTorch warn of it.
 """
 
 
