@@ -13,6 +13,7 @@ import torch
 
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import FFT, compat_namespace, native_functions
+from devshim_backends._torch.tracing import is_traced_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,5 +77,29 @@ def _of_any_batch(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
-    """Return elements along an axis; ``torch.take_along_dim`` takes indices of int64 only."""
-    return torch.take_along_dim(x, indices.long(), dim=axis)
+    """Return elements along an axis.
+
+    ``torch.take_along_dim`` takes indices of int64 only, and three times as long as ``torch.gather``, because it
+    broadcasts, and counts negative indices from the end. ``gather`` refuses those on the CPU, and on a real GPU they
+    would make the process unable to use it.
+    """
+    indices = indices.long()
+    if not _is_recorded() and type(axis) is int and _are_rows(x, indices, axis):
+        try:
+            return torch.gather(x, axis, indices)
+        except RuntimeError:  # a negative index, or an error that the slow path repeats
+            pass
+    return torch.take_along_dim(x, indices, dim=axis)
+
+
+def _are_rows(x: Any, indices: Any, axis: int) -> bool:
+    """Return True for plain tensors on the CPU whose shapes differ only along an axis."""
+    if type(x) is not torch.Tensor or x.is_cpu is not True or x.dim() != indices.dim():
+        return False
+    sizes, counts = x.shape, indices.shape
+    return bool(sizes[:axis] == counts[:axis] and sizes[axis:][1:] == counts[axis:][1:])
+
+
+def _is_recorded() -> bool:
+    """Return True while a compiler records this thread's operators: later calls may have other indices."""
+    return torch.compiler.is_dynamo_compiling() or is_traced_here() or torch.jit.is_tracing()

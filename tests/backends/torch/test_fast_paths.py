@@ -143,3 +143,29 @@ def test_to_numpy_of_tensors_that_need_the_slow_path() -> None:
     emptied.untyped_storage().resize_(0)
     with pytest.raises(ds.ConversionError):
         ds.to_numpy(emptied)
+
+
+def _take(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = ds.namespace(x).take_along_axis(x, indices, axis=1)
+    return found
+
+
+def test_elements_along_an_axis_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indices from the end, and shapes that must be broadcast, take PyTorch's slower function."""
+    x, indices = torch.arange(6.0).view(2, 3), torch.tensor([[2], [0]])
+    assert _take(x, indices - 3).tolist() == [[2.0], [3.0]]
+    assert _take(x, indices[:1]).tolist() == [[2.0], [5.0]]
+    monkeypatch.delattr(torch, "take_along_dim")
+    assert _take(x, indices).tolist() == [[2.0], [3.0]]
+
+
+@pytest.mark.parametrize("record", [lambda *args: make_fx(_take)(*args), lambda *_: _compiled()])
+def test_a_recorded_function_takes_indices_from_the_end(record: Callable[..., Any]) -> None:
+    """The indices with which it was recorded do not decide which operator it has."""
+    x, indices = torch.arange(6.0).view(2, 3), torch.tensor([[2], [0]])
+    recorded = record(x, indices)
+    assert recorded(x, indices).tolist() == recorded(x, indices - 3).tolist() == [[2.0], [3.0]]
+
+
+def _compiled() -> Callable[..., torch.Tensor]:
+    return torch.compile(_take, fullgraph=True, backend="eager")
