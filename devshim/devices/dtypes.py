@@ -63,7 +63,7 @@ def widest(names: Iterable[str]) -> str:
 
     PyTorch promotes int64 and float16 to float16 instead, which cannot hold every int64.
     """
-    return str(np.result_type(*{_numpy_substitute(name) for name in names}).name)
+    return dtype_name(np.result_type(*{_numpy_substitute(name) for name in names}))
 
 
 def promoted(name: str, other: str) -> str:

@@ -177,7 +177,11 @@ class MetricLog:
             assert self._backend is not None
             observing.show_call(self._backend, "metric_flush")
             self._read_waiting(self._backend)
-            self._values.append(engine.to_host(self._backend, self._stack(self._backend), copy=True))
+            dtype = self._one_dtype()
+            if dtype is not None and self._device is CPU and observing.ACTIVE is None:
+                self._values.append(_array(self._kept, dtype))  # nothing could see the transfer
+            else:
+                self._values.append(engine.to_host(self._backend, self._stack(self._backend), copy=True))
             self._kept.clear()
             self._dtypes.clear()
 
@@ -194,11 +198,16 @@ class MetricLog:
                 for i in waiting:
                     self._kept[i] = backend.scalar_bytes(self._kept[i])
 
+    def _one_dtype(self) -> np.dtype | None:
+        """Return the dtype of the kept values if all were read and have the same one, or None."""
+        dtype = self._dtypes[0]
+        return dtype if self._dtypes.count(dtype) == len(self._dtypes) else None
+
     def _stack(self, backend: Backend) -> Tensor:
         """Return the kept values as one tensor on the device."""
         assert self._device is not None
-        dtype = self._dtypes[0]
-        if dtype is not None and self._dtypes.count(dtype) == len(self._dtypes):
+        dtype = self._one_dtype()
+        if dtype is not None:
             return backend.from_numpy(_array(self._kept, dtype), self._device, copy=True)
         return backend.stack_scalars(
             [
