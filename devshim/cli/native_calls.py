@@ -229,7 +229,7 @@ class _Names(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         name = self._resolve(node.func)
-        if name in self._compiling and self._names_cuda_sources(node, self._compiling[name]):
+        if name is not None and name in self._compiling and self._names_cuda_sources(node, self._compiling[name]):
             self.used.append((node.lineno, _with_cuda(name)))
         self._use(node)
 

@@ -87,8 +87,8 @@ class _Rewriter(Graph):
             self._replace_test(node)
         elif kind in ("prim::type", "aten::str") and _is_device(inputs[0]) and not _is_named(node):
             self._rename_output(node)
-        elif kind.startswith("aten::") and (position := _position_of_pinning(node)) is not None:
-            self._pin(node, position)
+        elif kind.startswith("aten::") and (pinning := _position_of_pinning(node)) is not None:
+            self._pin(node, pinning)
 
     def _pin(self, node: Any, position: int) -> None:
         """Let an operator make a tensor that is not pinned, and pin it: C++ has no pinned memory for this device."""
