@@ -77,8 +77,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "native_names": (
             "mx.rtc, cuDNN and what needs NVIDIA's driver are refused by MXNet itself; to_dlpack_for_read of an array "
             "on a simulated GPU is refused; so is float16 in the body of foreach, while_loop and cond that a graph "
-            "contains; inside a custom operator, arrays have the device cpu(0); a Gluon model that was made with "
-            "native names has to be used with them"
+            "contains; in NDArrayOp and in a kvstore's optimizer, arrays have the device cpu(0); a Gluon model that "
+            "was made with native names has to be used with them"
         ),
         "guard": (
             "reports asnumpy, asscalar, masks and other methods of arrays that read values, and operands on other "

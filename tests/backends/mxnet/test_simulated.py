@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -329,13 +330,34 @@ def test_copies_between_simulated_gpus_work_as_on_real_cards():
     assert x.asnumpy().tolist() == y.asnumpy().tolist() == [[4.0] * 3, [6.0] * 3]
 
 
+SEEN: list[object] = []
+"""The devices of the arrays that operators in Python got."""
+
+
+def look_at(*arrays):
+    """Record the devices of arrays, and check that each is refused beside one of the host."""
+    for x in arrays:
+        SEEN.append(ds.device_of(x))
+        with pytest.raises(mx.MXNetError, match="arrays on gpu:1 and cpu"):
+            x + type(x).copyto(x, mx.cpu())
+
+
+def is_soon(expected):
+    """Return True when the memory of GPU 1 is what is expected: MXNet frees a function's arrays on its own thread."""
+    return any(used(1) == expected or time.sleep(0.1) for _ in range(30))
+
+
 class Double(mx.operator.CustomOp):
-    """An operator in Python: MXNet passes its arrays as the host's while all its results are on the GPU."""
+    """An operator in Python, which MXNet calls with arrays in the memory of its own."""
 
     def forward(self, is_train, req, in_data, out_data, aux):
-        self.assign(out_data[0], req[0], in_data[0] * 2 * mx.nd.ones((2, 3), ctx=C1))
+        look_at(in_data[0], out_data[0])
+        out_data[0][:] = in_data[0]
+        out_data[0][:1] += in_data[0][:1] * mx.nd.ones((1, 3), ctx=C1)
+        out_data[0][1:] *= 2
 
     def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        look_at(out_grad[0], in_data[0], in_grad[0])
         self.assign(in_grad[0], req[0], out_grad[0] * 2 * mx.nd.ones((2, 3), ctx=C1))
 
 
@@ -354,19 +376,68 @@ class Square(mx.autograd.Function):
 
     def backward(self, gradient):
         (x,) = self.saved_tensors
+        look_at(x, gradient)
         return 2 * x * gradient
 
 
 @pytest.mark.usefixtures("older_semantics")
 @pytest.mark.parametrize("apply", [lambda x: mx.nd.Custom(x, op_type="devshim_double"), lambda x: Square()(x)])
 def test_operators_written_in_python_work(apply):
+    SEEN.clear()
     x = mx.nd.ones((2, 3), ctx=C1)
     x.attach_grad()
+    before = used(1)
     with mx.autograd.record():
         y = apply(x)
     y.backward()
     assert ds.device_of(y) is ds.device_of(x.grad) is ds.gpu(1)
     assert x.grad.asnumpy().tolist() == [[2.0] * 3] * 2
+    assert SEEN in ([ds.gpu(1)] * 2, [ds.gpu(1)] * 5)
+    del y
+    assert is_soon(before)
+
+
+class OnBoth(mx.autograd.Function):
+    """A function with a result on each GPU."""
+
+    def forward(self, x, y):
+        return x * 2, y * 3
+
+    def backward(self, of_x, of_y):
+        SEEN.extend(map(ds.device_of, (of_x, of_y)))
+        return of_x * 2, of_y * 3
+
+
+@pytest.mark.parametrize("semantics", ["older_semantics", "numpy_semantics"])
+def test_each_gradient_of_a_function_is_on_the_device_of_its_output(semantics, request):
+    if semantics == "numpy_semantics" and not hasattr(mx, "Device"):
+        pytest.skip("MXNet 1.9 passes arrays of the older interface to every function")
+    request.getfixturevalue(semantics)
+    SEEN.clear()
+    ones = mx.nd.ones if semantics == "older_semantics" else mx.np.ones
+    x, y = ones((2, 3), ctx=C0), ones((2, 3), ctx=C1)
+
+    def total(x, y):
+        first, second = OnBoth()(x, y)
+        return (first + ds.place(second, "gpu:0")).sum()
+
+    _, gradients = ds.value_and_grad(total, argnums=(0, 1))(x, y)
+    assert [each.asnumpy()[0, 0] for each in gradients] == [2.0, 3.0]
+    assert SEEN == [ds.device_of(each) for each in gradients] == [ds.gpu(0), ds.gpu(1)]
+
+
+def test_threads_compute_gradients_of_functions_at_once():
+    def body(seed):
+        x = mx.nd.full((8,), seed, ctx=C1)
+        x.attach_grad()
+        with mx.autograd.record():
+            y = Square()(x)
+        y.backward()
+        return x.grad.asnumpy().tolist() == [2.0 * seed] * 8
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(body, range(16)))
+    assert is_soon(0)
 
 
 # ------------------------------------------------------------------ everything together

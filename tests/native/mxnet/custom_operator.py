@@ -6,9 +6,11 @@ from mxnet import autograd
 
 class Square(mx.operator.CustomOp):
     def forward(self, is_train, req, in_data, out_data, aux):
+        print("forward on", in_data[0].context, out_data[0].context, mx.context.current_context())
         self.assign(out_data[0], req[0], in_data[0] * in_data[0])
 
     def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        print("backward on", out_grad[0].context, in_grad[0].context, mx.context.current_context())
         self.assign(in_grad[0], req[0], out_grad[0] * 2 * in_data[0])
 
 

@@ -76,8 +76,8 @@ def address_in(handle: Any) -> int:
     return int(getattr(handle, "value", handle) or 0)
 
 
-_CALLING = ("mxnet.operator", "mxnet.autograd", "mxnet.kvstore.kvstore")
-"""The modules of MXNet with functions that its C library calls."""
+_CALLING = ("mxnet.operator", "mxnet.kvstore.kvstore")
+"""The modules of MXNet with functions that its C library calls with arrays which do not say where they are."""
 
 
 def _is_metric() -> bool:
@@ -94,15 +94,15 @@ def _is_metric() -> bool:
 
 
 def _is_callback() -> bool:
-    """Return True if MXNet has called back into Python: for an operator written there, or a kvstore's optimizer.
+    """Return True if MXNet has called back into Python: for a deprecated ``NDArrayOp``, or a kvstore's optimizer.
 
     In these calls MXNet labels arrays as the host's that would be on the card with real cards: ``NDArray(TBlob,
     dev_id)`` does not know the number of a CPU, and a kvstore keeps the sums for CPUs on the host. Arrays that MXNet
-    itself mislabels must not be refused.
+    itself mislabels must not be refused. A ``CustomOp`` knows its device as ``ctx`` (see `python_operators`).
     """
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name.endswith(("_entry", "_handle")) and frame.f_globals.get("__name__") in _CALLING:
-            return True
+            return "ctx" not in frame.f_code.co_freevars
         frame = frame.f_back  # type: ignore[assignment]
     return False

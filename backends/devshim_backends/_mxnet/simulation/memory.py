@@ -56,9 +56,9 @@ class _Chunk:
 
     __slots__ = ("__weakref__", "address", "arrays", "gpu", "holders_after_wait", "own_handle")
 
-    def __init__(self, address: int, gpu: SimulatedDevice) -> None:
+    def __init__(self, address: int, gpu: SimulatedDevice, nbytes: int) -> None:
         self.address, self.gpu = address, gpu
-        gpu.track(self, storage.nbytes(address))
+        gpu.track(self, nbytes)
         self.arrays: set[int] = set()
         """The addresses of the references (`_HandleRef`) to the Python arrays in the chunk."""
         self.own_handle: OwnHandle | None = None
@@ -166,7 +166,7 @@ def count_array(x: Any, exists: bool = False) -> None:
         reference = _HandleRef(x.handle, _dead_refs.append)
         reference.key, reference.chunk = handle, None
         _refs[handle] = reference
-        chunk = _chunks.get(address) or _Chunk(address, gpu)
+        chunk = _chunks.get(address) or _Chunk(address, gpu, storage.nbytes(address))
         # No call between these: a Ctrl-C before them leaves nothing counted, and after them the array's end is enough.
         reference.chunk = chunk
         _chunks[address] = chunk
@@ -174,6 +174,22 @@ def count_array(x: Any, exists: bool = False) -> None:
         _lingering.pop(address, None)
         if is_recording():
             _hold_chunk(chunk, x.handle)
+
+
+def label_borrowed(handle: int, index: int) -> None:
+    """Label an array that MXNet has just made as one on a simulated GPU; its memory counts already, for another array.
+
+    Args:
+        handle: The address of the array, of which Python has no array yet.
+        index: The index of the GPU.
+    """
+    storage.set_cpu(handle, index + 1)
+    devices, address = _simulated, storage.chunk(handle)
+    if devices is None or index >= _existing:
+        return
+    with _lock:
+        _process_dead()
+        _chunks[address] = _Chunk(address, devices[index], 0)
 
 
 def require_present(handles: Iterable[int]) -> None:

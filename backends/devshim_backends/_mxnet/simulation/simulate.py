@@ -20,7 +20,7 @@ from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._mxnet.devices import HAS_CUDA
 from devshim_backends._mxnet.simulation import hooks, storage
 from devshim_backends._mxnet.simulation import memory as memory_module
-from devshim_backends._mxnet.simulation.internals import parameter_errors
+from devshim_backends._mxnet.simulation.internals import parameter_errors, python_operators
 from devshim_backends._mxnet.tensors import MxnetTensors
 
 if TYPE_CHECKING:
@@ -84,10 +84,12 @@ class MxnetSimulation(MxnetTensors):
         if self.is_simulating:
             hooks.install(self)
             parameter_errors.install(self)
+            python_operators.install(self)
         memory_module.begin(SIMULATED, self.simulated, self.simulated_or_removed)
         if not self.is_simulating:
             hooks.uninstall()
             parameter_errors.uninstall()
+            python_operators.uninstall()
 
     def set_native_names(self, named: bool) -> None:
         from devshim_backends._mxnet.simulation.native_names import switch

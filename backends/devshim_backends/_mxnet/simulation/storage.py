@@ -2,20 +2,20 @@
 
 An MXNet array is a reference to a *chunk*: views and slices share one, and so do the tape of a recording, a gradient's
 buffer and the engine's pending work. The C interface has no call for the chunk or for its number of holders, so
-three words are read from the array's structures. In 1.9.1 and 2.0.0b1, the last releases, these begin with:
+four words are read from the array's structures. In 1.9.1 and 2.0.0b1, the last releases, these begin with:
 
 * an array: the chunk's address and the address of its count (a C++ ``shared_ptr``);
-* a chunk: the address of its values, and its size in bytes (``Storage::Handle``);
+* a chunk: the address of its values, its size in bytes, and its device (``Storage::Handle``);
 * the count: a table of functions, and the number of arrays that hold the chunk.
 
-Nothing is ever written there. `check` reads arrays with known answers before these addresses are used otherwise.
+Only `set_cpu` writes there. `check` reads arrays with known answers before these addresses are used otherwise.
 The values themselves are not touched: reading their address (``MXNDArrayGetData``) would race with the engine, which
 allocates them when it runs an operator.
 """
 
 from __future__ import annotations
 
-from ctypes import byref, c_int32, c_void_p
+from ctypes import byref, c_int32, c_int64, c_void_p
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,11 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from devshim.errors import SimulationError
-from devshim_backends._mxnet.internals.native import FAST_LIB
+from devshim_backends._mxnet.internals.native import FAST_LIB, device_code
 
 _word = c_void_p.from_address  # reads the pointer, or the size, at an address
 _count = c_int32.from_address
+_code = c_int64.from_address  # reads a device code
 
 ALONE = 1
 """The result of `sharers` for an array with its own chunk; 0 in builds with LLVM's C++ library (see `check`)."""
@@ -40,6 +41,11 @@ def chunk(handle: int) -> int:
 def nbytes(chunk: int) -> int:
     """Return the bytes of a chunk, whether the engine has allocated them yet or not."""
     return _word(chunk + 8).value or 0
+
+
+def set_cpu(handle: int, index: int) -> None:
+    """Label a new array as one on MXNet's ``cpu(index)``; nothing may have used the array yet."""
+    _count(chunk(handle) + 20).value = index
 
 
 def sharers(handle: int) -> int:
@@ -88,8 +94,8 @@ def check() -> None:
     """
     global ALONE
     # `empty` and a slice run no operator. The engine holds the chunks of one that it has run, even for a moment after
-    # `wait_to_read`: counts would change while they are read.
-    x, other = (mx.nd.empty(shape, mx.cpu(0)) for shape in ((4, 8), (3,)))
+    # `wait_to_read`: counts would change while they are read. `cpu(65)` is behind all simulated GPUs.
+    x, other = (mx.nd.empty(shape, mx.cpu(index)) for index, shape in ((0, (4, 8)), (65, (3,))))
     ALONE = sharers(other.handle.value)
     before = sharers(x.handle.value)
     row = x[1:2]
@@ -99,6 +105,7 @@ def check() -> None:
         sharing != (True, 1)
         or sizes != [128, 128, 12]
         or ALONE not in (0, 1)
+        or any(device_code(each) != _code(chunk(each.handle.value) + 16).value for each in (x, other))
         or chunk(other.handle.value) == chunk(x.handle.value)
     ):
         msg = (
