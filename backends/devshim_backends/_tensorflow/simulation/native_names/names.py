@@ -27,6 +27,7 @@ __all__ = [
     "is_simulated_gpu",
     "logical_name",
     "native_text",
+    "read_name",
     "refuse_second_cpu",
     "shown_name",
     "shown_text",
@@ -66,8 +67,8 @@ def logical_name(name: str) -> str:
     Raises:
         MissingDeviceError: The GPU does not exist.
     """
-    kind, index, given = _read(name)
-    if kind not in ("GPU", "TPU", "XPU"):  # a device that a program has registered
+    kind, index, given = read_name(name)
+    if kind not in ("GPU", "TPU", "XPU"):  # for others, see `soft_placement`
         return name
     count = _gpus_for(given)
     if count is None or not _backend.simulated:  # without GPUs, TensorFlow places operators, or refuses the name
@@ -91,7 +92,7 @@ def _gpus_for(given: Any) -> int | None:
 
 def index_of_gpu(name: str) -> int | None:
     """Return the index of the simulated GPU with this name, or None if it does not exist or the name lacks an index."""
-    kind, index, given = _read(name)
+    kind, index, given = read_name(name)
     if kind != "GPU" or given.device_index is None or CLUSTER.process_of(given) != CLUSTER.here:
         return None
     return index if index < _backend.count("gpu") else None
@@ -99,12 +100,12 @@ def index_of_gpu(name: str) -> int | None:
 
 def is_of_this_process(name: str) -> bool:
     """Return True for the name of a device of this process, and not of another one in its cluster."""
-    return CLUSTER.process_of(_read(name)[2]) == CLUSTER.here
+    return CLUSTER.process_of(read_name(name)[2]) == CLUSTER.here
 
 
 def is_simulated_gpu(name: str) -> bool:
     """Return True for the name of a logical CPU that is a simulated GPU, which is ``/CPU:1`` for the first one."""
-    kind, index, _ = _read(name)
+    kind, index, _ = read_name(name)
     return kind == "CPU" and index > 0 and _backend.simulated > 0
 
 
@@ -114,14 +115,14 @@ def refuse_second_cpu(name: str) -> None:
     Raises:
         UnsupportedError: The name is that of a simulated GPU's CPU.
     """
-    _, index, given = _read(name)
+    _, index, given = read_name(name)
     if is_simulated_gpu(name) and given.job is None:
         msg = f"TensorFlow has no second CPU {name!r} here: its logical CPUs are the simulated GPUs"
         raise UnsupportedError(msg, f'write "/CPU:0" for the host, or "/GPU:{index - 1}" for the GPU')
 
 
 def _missing_device_error(name: str, count: int) -> MissingDeviceError:
-    process = "" if is_of_this_process(name) else CLUSTER.process_of(_read(name)[2])
+    process = "" if is_of_this_process(name) else CLUSTER.process_of(read_name(name)[2])
     known = [f"{process}/GPU:{index}" for index in range(count)]
     return MissingDeviceError(
         f"TensorFlow has no device {name!r}, and would compute on the CPU; "
@@ -131,7 +132,7 @@ def _missing_device_error(name: str, count: int) -> MissingDeviceError:
 
 
 @lru_cache(maxsize=256)
-def _read(name: str) -> tuple[str | None, int, Any]:
+def read_name(name: str) -> tuple[str | None, int, Any]:
     """Return a name's type, its index, and the whole of it; TensorFlow itself refuses what it cannot read."""
     try:
         given = tf.DeviceSpec.from_string(name)
@@ -143,7 +144,7 @@ def _read(name: str) -> tuple[str | None, int, Any]:
 @lru_cache(maxsize=256)
 def shown_name(name: str) -> str:
     """Return the name that a program sees: ``GPU:1`` for the logical CPU ``CPU:2``."""
-    _, index, given = _read(name)
+    _, index, given = read_name(name)
     if not is_simulated_gpu(name):
         return name
     return given.replace(device_type="GPU", device_index=index - 1).to_string()  # type: ignore[no-any-return]

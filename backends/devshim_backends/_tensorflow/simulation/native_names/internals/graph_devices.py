@@ -10,7 +10,7 @@ TensorFlow would place operators without a device on ``CPU:0``. A machine with G
 * Operators that share a resource or a reference, and those with the attribute ``_class``, are on one device.
 * Operators without a kernel for GPUs are on the host (`host_operators`).
 * A constant is on the device of the operators that read it, if that is one device; a shape is where its tensor is.
-* Others are on ``GPU:0`` of their process. With soft placement, so are those on a GPU that does not exist.
+* Others are on ``GPU:0`` of their process. With soft placement, so are those on a device that does not exist.
 """
 
 from __future__ import annotations
@@ -142,14 +142,15 @@ class GraphDevices:
     # ---------------------------------------------------------------------- devices
     def _choose(self, op: Any, given: Any) -> str:
         """Return the device in the C++ graph for a requested one; a missing one stays, and TensorFlow refuses it."""
-        if given.device_type != "GPU":
+        is_unknown = given.device_type not in ("CPU", "GPU")
+        if given.device_type != "GPU" and not (is_unknown and self._soft):
             return self._choose_host(op, given)
         if runs_on_host_in_graph(op):
             if not self._soft:
                 raise _no_kernel_error(op)
             return str(given.replace(device_type="CPU", device_index=0).to_string())
         found = given.replace(device_type="CPU", device_index=(given.device_index or 0) + 1)
-        if self._exists(found):
+        if self._exists(found) and not is_unknown:
             return str(found.to_string())
         return self._default(given) if self._soft else str(given.to_string())
 

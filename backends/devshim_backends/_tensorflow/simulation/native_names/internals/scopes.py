@@ -27,6 +27,7 @@ from devshim_backends._tensorflow.simulation.native_names.internals.graph_names 
     requested_device,
     set_program_device,
 )
+from devshim_backends._tensorflow.simulation.native_names.internals.soft_placement import resolve
 from devshim_backends._tensorflow.simulation.native_names.names import (
     logical_name,
     native_text,
@@ -107,7 +108,7 @@ def _open_scope(original: Callable[..., Any], owner: Any, name: Any) -> Any:
         refuse_second_cpu(text)
     if isinstance(owner, ops.Graph) and not needs_logical_names(owner):
         return original(owner, name)
-    opened = original(owner, logical_name(text))
+    opened = original(owner, logical_name(resolve(_backend, owner, text)))
     if isinstance(owner, ops.Graph):
         return opened
     return _Scope(opened, strict=isinstance(name, StrictDeviceSpec))
