@@ -6,8 +6,8 @@ A scope is opened with a logical CPU's name, so TensorFlow cannot do these thing
   ``/GPU:1``. ``CPU`` is ``/CPU:1`` there, which does not exist (``_EagerDeviceContext``, ``merge_device``).
 * With soft placement, which is on by default, an operator on a device that does not exist runs on the best one that
   there is (``EagerContext::SelectDevice``): on ``GPU:0``, or on the host if it has no kernel for GPUs. Such names are
-  ``/device:XLA_GPU:0``, which TensorFlow 2.3 had, and those of other builds and misspelt ones. In a function, TensorFlow
-  itself takes the function's own device.
+  ``/device:XLA_GPU:0``, which TensorFlow 2.3 had, and those of other builds and misspelt ones. In a function,
+  TensorFlow itself takes the function's own device.
 
 A missing GPU and a TPU are refused instead (`names.logical_name`).
 """
