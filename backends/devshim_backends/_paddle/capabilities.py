@@ -40,8 +40,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "native_names": (
             "refused: paddle.amp.auto_cast inside a function that is compiled as one program, pinned memory, sparse "
-            "tensors, DLPack, CUDA graphs, and collectives of several processes (NCCL); paddle.version.nccl() and "
-            "show() report the CPU build; paddle.base.core.CUDAPlace is Paddle's own, and refused"
+            "tensors, DLPack, CUDA graphs, collectives of several processes (NCCL), and operators whose kernel Paddle "
+            "has only in its builds for CUDA, such as margin_cross_entropy; paddle.version.nccl() and show() report the CPU build; paddle.base.core.CUDAPlace is Paddle's own, and refused"
         ),
         "simulate": (
             "a function that a program imported from Paddle before GPUs were simulated does not refuse tensors on two "
@@ -66,6 +66,77 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
+
+NO_KERNEL = "Paddle has a kernel for it only in its builds for CUDA"
+_ATTENTION = "use paddle.nn.functional.scaled_dot_product_attention"
+_QUANTIZED = "multiply with the weight in float16 or float32, without quantization"
+_FUSED = "use the operators of paddle.nn.functional that it combines"
+_NO_OTHER = "run this part on a real GPU"
+_INCUBATE = "paddle.incubate.nn.functional"
+
+CUDA_KERNELS: Mapping[str, str] = MappingProxyType(
+    {
+        "paddle.nn.functional.margin_cross_entropy": (
+            "add the margin to the logits of the labels, and call paddle.nn.functional.cross_entropy"
+        ),
+        **{
+            f"paddle.nn.functional.{name}": _ATTENTION
+            for name in (
+                *("sparse_attention", "flashmask_attention", "flash_attention.flashmask_attention"),
+                *("flash_attention.flash_attn_unpadded", "flash_attention.flash_attn_varlen_func"),
+                *("flash_attention.flash_attn_varlen_qkvpacked", "flash_attention.calc_reduced_attention_scores"),
+            )
+        },
+        **{f"paddle.nn.functional.{name}": "index the tokens of each expert" for name in ("moe_permute", "moe_unpermute")},
+        "paddle.tensor.top_p_sampling": "sort the probabilities, and use paddle.multinomial for those that remain",
+        "paddle.Tensor.top_p_sampling": "sort the probabilities, and use paddle.multinomial for those that remain",
+        "paddle.linalg.fp8_fp8_half_gemm_fused": "cast to float16, and use paddle.matmul",
+        "paddle.nn.quant.weight_quantize": "quantize a copy on the host: weight_quantize(x.cpu(), arch=80)",
+        **{
+            f"paddle.nn.quant.{name}": _QUANTIZED
+            for name in ("weight_dequantize", "weight_only_linear", "llm_int8_linear", "apply_per_channel_scale")
+        },
+        "paddle.vision.ops.decode_jpeg": "decode on the host, with PIL or OpenCV",
+        "paddle.incubate.nn.FusedMultiHeadAttention": "use paddle.nn.MultiHeadAttention",
+        "paddle.incubate.nn.FusedFeedForward": "use two layers paddle.nn.Linear",
+        "paddle.incubate.nn.FusedTransformerEncoderLayer": "use paddle.nn.TransformerEncoderLayer",
+        "paddle.incubate.nn.FusedMultiTransformer": "use paddle.nn.TransformerEncoder",
+        "paddle.incubate.nn.FusedBiasDropoutResidualLayerNorm": "use paddle.nn.Dropout and paddle.nn.LayerNorm",
+        "paddle.incubate.nn.memory_efficient_attention": _ATTENTION,
+        **{
+            f"{_INCUBATE}.{name}": _ATTENTION
+            for name in (
+                *("fused_multi_head_attention", "fused_gate_attention", "masked_multihead_attention"),
+                *("block_multihead_attention", "variable_length_memory_efficient_attention"),
+                *("fused_dot_product_attention", "cudnn_flash_attention", "blha_get_max_len"),
+            )
+        },
+        **{
+            f"{_INCUBATE}.{name}": _FUSED
+            for name in (
+                *("fused_feedforward", "fused_bias_dropout_residual_layer_norm", "fused_multi_transformer"),
+                *("fused_rotary_position_embedding", "fused_partial_rope", "fused_bias_act", "fused_rms_norm_ext"),
+                *("fast_ln", "fast_rms_norm", "batched_gemm", "int_bincount", "embedding_grad_add_to_", "cal_aux_loss"),
+                *("cross_entropy_with_softmax_bwd_w_downcast", "moe_gate_dispatch", "moe_gate_dispatch_permute"),
+                *("moe_gate_dispatch_partial_nosoftmaxtopk", "moe_gate_dispatch_and_quant", "moe_combine"),
+                *("moe_combine_no_weight", "expand_modality_expert_id", "build_src_rank_and_local_expert_id"),
+            )
+        },
+        **{
+            f"{_INCUBATE}.{name}": _QUANTIZED
+            for name in (
+                *("fp8_gemm_blockwise", "fp8_quant_blockwise", "fused_act_dequant", "fused_stack_transpose_quant"),
+                *("fused_swiglu_weighted_bwd", "fused_transpose_split_quant", "fused_transpose_wlch_split_quant"),
+                "fused_weighted_swiglu_act_quant",
+            )
+        },
+        **{f"paddle.incubate.layers.{name}": _NO_OTHER for name in ("batch_fc", "correlation", "rank_attention")},
+    }
+)
+"""A native call that needs a kernel which Paddle has only for CUDA -> what to use instead.
+
+A build for the CPU refuses it too. An operator that is not in this table is refused with a general hint.
+"""
 
 _PROCESSES = "several processes exchange the tensors of GPUs by NCCL: use ds.launch"
 _SPARSE = "sparse tensors are computed on the host only: make them there, with place=paddle.CPUPlace()"
@@ -92,6 +163,7 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
             "predictors compute on the host: pass the tensor to predictor.run([x]), or use copy_from_cpu(x.numpy())"
         ),
         **dict.fromkeys(("paddle.sparse.sparse_coo_tensor", "paddle.sparse.sparse_csr_tensor"), _SPARSE),
+        **{name: f"{NO_KERNEL}: {instead}" for name, instead in CUDA_KERNELS.items()},
         "paddle.utils.cpp_extension.CUDAExtension": "it compiles for real GPUs only: use CppExtension for the CPU",
     }
 )

@@ -31,7 +31,7 @@ COPIES = frozenset({"assign_out_", "copy_to", "memcpy", "memcpy_d2h", "memcpy_h2
 
 _DATA_COUNTS = {
     0: "arange empty eye full full_ full_with_tensor gaussian linspace logspace randint randperm "
-    "truncated_gaussian_random uniform",
+    "range_v2 truncated_gaussian_random uniform",
     1: "as_strided bicubic_interp bilinear_interp bincount clip clip_ crop cumsum dropout expand fill fill_ "
     "frobenius_norm full_like linear_interp logsumexp max mean min multinomial nearest_interp one_hot pad pad3d pool2d "
     "pool3d prod repeat_interleave reshape reshape_ roll scale scale_ set_value set_value_ slice split split_with_num "

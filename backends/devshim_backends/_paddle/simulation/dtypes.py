@@ -42,6 +42,7 @@ _NATIVE = frozenset(
     {
         *("full_like", "empty_like", "assign_out_", "share_data", "copy_to", "set_value_", "fill_"),
         *("view_dtype", "view_shape"),  # see ``tensors.py``
+        *("as_strided", "set_", "tensor_unfold"),  # see ``internals/strided.py``
     }
 )
 """Operators that need no float32: they work with all dtypes, and no kernel computes their gradient."""
@@ -54,6 +55,9 @@ _LEGACY_IN_PLACE = frozenset({"check_finite_and_unscale", "update_loss_scaling"}
 
 _NORMS = frozenset({"batch_norm", "batch_norm_", "layer_norm", "sync_batch_norm", "sync_batch_norm_"})
 """Operators whose first argument is the only one that ``auto_cast`` casts; none of them writes to it."""
+
+_CREATED = frozenset({"arange", "eye", "linspace", "logspace", "range_v2", "truncated_gaussian_random"})
+"""Operators that create tensors, and whose kernels for the CPU lack these dtypes."""
 
 _MASTER_POSITIONS = {
     "sgd_": (3, 4),
@@ -171,7 +175,7 @@ def compute_in_float32(name: str, operator: Function) -> Function:
         tensors = list(tensors_in((*args, *kwargs.values()) if kwargs else args))
         low = next((x for x in tensors if _is_low(x) and x.place.is_custom_place()), None)
         if low is None:
-            return operator(*args, **kwargs)
+            return _create(operator, args, kwargs) if name in _CREATED else operator(*args, **kwargs)
         if is_in_place:
             return _compute_in_place(name, operator, args, kwargs)
         dtype, (args, kwargs) = _result_dtype(args, kwargs, low.dtype)
@@ -183,6 +187,16 @@ def compute_in_float32(name: str, operator: Function) -> Function:
         return _map(results, lambda x: _narrow(x, dtype))
 
     return call
+
+
+def _create(operator: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the tensor that an operator creates, computed in float32 if its dtype is one of low precision."""
+    named = next((x for x in args if isinstance(x, core.DataType)), None)
+    is_on_gpu = any(isinstance(x, core.Place) and x.is_custom_place() for x in args)
+    if named not in _LOW or not is_on_gpu or kwargs.get("out") is not None:
+        return operator(*args, **kwargs)
+    wide = _map(args, lambda x: _cast(x, _FLOAT32) if _is_low(x) else x)
+    return _cast(operator(*(_FLOAT32 if isinstance(x, core.DataType) else x for x in wide), **kwargs), named)
 
 
 def _narrow(x: Any, dtype: Any) -> Any:

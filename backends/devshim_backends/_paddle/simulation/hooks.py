@@ -8,7 +8,8 @@ these by a wrapper, which does three things:
 1. It refuses tensors on different devices (``device_rules.py``). On real GPUs they are an illegal memory access or a
    silent copy. The error is a `DeviceMismatchError`, which is a ``ValueError`` like Paddle's own.
 2. It calls the original, or a workaround for a fault on plug-in devices (``workarounds.py``).
-3. If a simulated GPU is full or has failed, it raises devshim's error, even in the middle of a backward pass.
+3. If a simulated GPU is full or has failed, it raises devshim's error, even in the middle of a backward pass. The same
+   for an operator that Paddle's build for the CPU lacks (``internals/missing_kernels.py``).
 
 `uninstall` restores every function. A function that a program imported from Paddle before (``from paddle import
 matmul``) is not replaced; one that it imports under simulation stays a wrapper, which afterwards only tests whether
@@ -28,7 +29,7 @@ from devshim.devices.device import CPU
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation import dtypes, removed_gpus, workarounds
 from devshim_backends._paddle.simulation.device_rules import COPIES, Rule, device_or_none, tensors_in
-from devshim_backends._paddle.simulation.internals import error_texts, no_elements
+from devshim_backends._paddle.simulation.internals import error_texts, missing_kernels, no_elements
 from devshim_backends._paddle.simulation.memory import SIMULATED, take_failure
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def _wrap_functions() -> None:
         function = getattr(core.eager, name)
         if function not in _WRAPPERS.values():
             _WRAPPERS[function] = _wrap_backward(name, function, position)
+    if paddle.unflatten not in _WRAPPERS.values():
+        _WRAPPERS[paddle.unflatten] = workarounds.read_shape(paddle.unflatten)
     for name in paddle.nn.functional.__all__:
         function = getattr(paddle.nn.functional, name)
         if type(function) is FunctionType and function not in _WRAPPERS.values():
@@ -144,7 +147,7 @@ def _report_failures(function: Function) -> Function:
             # Paddle 3.0 takes an empty dictionary for unknown keyword arguments.
             result = function(*args, **kwargs) if kwargs else function(*args)
         except Exception as error:
-            failure = take_failure()
+            failure = take_failure() or missing_kernels.refusal(error, function.__name__, (*args, *kwargs.values()))
             if failure is None:
                 error_texts.rename(error)
                 raise

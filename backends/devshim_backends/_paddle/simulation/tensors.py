@@ -1,5 +1,7 @@
 """Operators that Paddle lacks on simulated GPUs: ``x.view(shape)``, ``x.view(dtype)``, and `paddle.nn.SyncBatchNorm`.
 
+Also `paddle.lerp` with a number, which Paddle passes to GPUs in float64.
+
 The plug-in switches off Paddle's strided kernels, and there are no others for views: ``view_shape`` then returns
 the old shape, and ``view_dtype`` fails, on the CPU too (3.0 to 3.3). All tensors are contiguous then, so that a view
 is a tensor over the same memory with another shape.
@@ -18,7 +20,7 @@ from paddle.autograd import PyLayer
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.tensors import storage_dtype
 
-__all__ = ["normalize_one_batch", "view_dtype", "view_shape"]
+__all__ = ["cast_weight", "normalize_one_batch", "view_dtype", "view_shape"]
 
 Tensor = core.eager.Tensor
 _batch_norm = paddle._C_ops.batch_norm  # the original: this module is imported before the wrappers are installed
@@ -33,6 +35,17 @@ def normalize_one_batch(operator: Any) -> Any:
     @wraps(operator)
     def call(*args: Any) -> Any:
         return _batch_norm(*args)
+
+    return call
+
+
+def cast_weight(operator: Any) -> Any:
+    """Return Paddle's operator ``lerp`` for a weight in another dtype than its tensors, as kernels for GPUs take it."""
+
+    @wraps(operator)
+    def call(x: Any, y: Any, weight: Any) -> Any:
+        is_other = weight.dtype != x.dtype and x.place.is_custom_place()
+        return operator(x, y, weight.astype(x.dtype) if is_other else weight)
 
     return call
 

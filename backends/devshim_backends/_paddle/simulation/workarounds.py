@@ -31,14 +31,14 @@ from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
-from devshim_backends._paddle.simulation.internals import programs
-from devshim_backends._paddle.simulation.tensors import normalize_one_batch, view_dtype, view_shape
+from devshim_backends._paddle.simulation.internals import composites, programs, strided
+from devshim_backends._paddle.simulation.tensors import cast_weight, normalize_one_batch, view_dtype, view_shape
 from devshim_backends._paddle.tensors import Copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OPERATORS", "copy_without_memory", "return_to_gpu", "use_argument_device", "wrap_methods"]
+__all__ = ["OPERATORS", "copy_without_memory", "read_shape", "return_to_gpu", "use_argument_device", "wrap_methods"]
 
 Tensor = core.eager.Tensor
 Function = Any
@@ -55,6 +55,7 @@ def wrap_methods() -> Iterator[tuple[type, str, Function]]:
     layer = paddle.nn.Layer
     # 3.0 puts the values on the default device.
     yield Tensor, "set_value", use_argument_device(vars(Tensor)["set_value"])
+    yield Tensor, "unflatten", read_shape(vars(Tensor)["unflatten"])
     yield layer, "__call__", use_argument_device(vars(layer)["__call__"])
     static_function = import_module("paddle.jit.dy2static.program_translator").ASTStaticFunction
     if "_perform_call" in vars(static_function):  # it moves its arguments to the default device
@@ -85,6 +86,17 @@ def _first_gpu(values: Any) -> Device | None:
         if device is not None and device is not CPU:
             return device
     return None
+
+
+def read_shape(function: Function) -> Function:
+    """Return ``unflatten`` for a shape on a GPU: Paddle joins it to the sizes of the tensor, which are on the host."""
+
+    @wraps(function)
+    def call(x: Any, axis: int, shape: Any, *args: Any, **kwargs: Any) -> Any:
+        is_tensor = isinstance(shape, Tensor) and is_on_gpu(shape)
+        return function(x, axis, shape.tolist() if is_tensor else shape, *args, **kwargs)
+
+    return call
 
 
 # ---------------------------------------------------------------- results that stay on the host
@@ -269,12 +281,18 @@ def copy_without_memory(method: Function) -> Function:
 
 
 OPERATORS = {
+    **composites.OPERATORS,
+    "as_strided": strided.as_strided,
     "embedding": run_embedding,
+    "lerp": cast_weight,
+    "lerp_": cast_weight,
     "pir_run_program": refuse_gpus,
     "rmsprop_": run_in_place_on_host,
     "run_program": run_program_on_host,
+    "set_": strided.set_elements,
     "sgd_": run_in_place_on_host,
     "sync_batch_norm_": normalize_one_batch,
+    "tensor_unfold": strided.tensor_unfold,
     "view_dtype": view_dtype,
     "view_shape": view_shape,
 }

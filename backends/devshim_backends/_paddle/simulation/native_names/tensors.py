@@ -41,10 +41,10 @@ def _pin_memory(x: Any, blocking: bool = True) -> Any:
 
 
 def _refuse_gpus(to_dlpack: Any) -> Any:
-    """Return a method that exports the memory of a tensor, and refuses that of a simulated GPU."""
+    """Return a method that exports a tensor with DLPack, and refuses one on a simulated GPU."""
 
     def export(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if names.is_simulated(tensor._place()):
+        if names.is_simulated(tensor.place if isinstance(tensor, _Tensor) else tensor._place()):
             msg = "the tensor is on a simulated GPU, which DLPack cannot name"
             raise UnsupportedError(msg, "copy it first: x.cpu()")
         return to_dlpack(tensor, *args, **kwargs)
@@ -65,6 +65,9 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
     for name in ("_to_dlpack", "_to_dlpack_versioned"):
         if hasattr(core.LoDTensor, name):
             yield core.LoDTensor, name, _refuse_gpus(getattr(core.LoDTensor, name))
+    for name in ("__dlpack_device__", "__dlpack__"):
+        if name in methods:
+            yield _Tensor, name, _refuse_gpus(methods[name])
     if "is_cuda" in methods:
         yield _Tensor, "is_cuda", property(_is_cuda)
     if "_place_str" in methods:

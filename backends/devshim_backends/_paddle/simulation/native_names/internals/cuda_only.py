@@ -15,6 +15,7 @@ from devshim.errors import UnsupportedError
 from devshim.transfers.observers import site
 from devshim_backends._paddle.capabilities import NOT_SIMULATED
 from devshim_backends._paddle.devices import core
+from devshim_backends._paddle.simulation.internals import composites, missing_kernels
 from devshim_backends._paddle.simulation.memory import SIMULATED, PaddleSimulatedDevice
 from devshim_backends._paddle.simulation.native_names import names, runtime
 
@@ -128,10 +129,29 @@ def _refuse(name: str) -> Any:
     return refuse
 
 
+_OPERATORS = ("fused_attention", "fused_feedforward", "fused_gate_attention", "dropout_nd")
+"""Operators of the old kind that only builds for CUDA have."""
+
+
+def _refuse_operator(name: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise missing_kernels.error_for(name)
+
+    return refuse
+
+
+def _operators() -> Iterator[tuple[Any, str, Any]]:
+    owner = paddle._legacy_C_ops
+    for name, new in {**{each: _refuse_operator(each) for each in _OPERATORS}, **composites.LEGACY}.items():
+        if not hasattr(owner, name):
+            yield owner, name, new
+
+
 def attributes() -> Iterator[tuple[Any, str, Any]]:
     """Yield what to replace: the owner, the attribute, the new value."""
     yield from _memory()
     yield from _runtime()
+    yield from _operators()
     for name in _REFUSED:
         path, _, attribute = name.rpartition(".")
         owner: Any = paddle

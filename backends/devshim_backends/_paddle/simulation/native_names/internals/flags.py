@@ -1,6 +1,8 @@
 """Paddle's flags that exist only in builds for CUDA: programs set them, mostly to get the same numbers in each run.
 
-They choose among algorithms of NVIDIA's libraries, so on a simulated GPU they are stored, and change nothing.
+They choose among algorithms of NVIDIA's libraries, so on a simulated GPU they are stored, and change nothing. So is the
+flag of strided kernels, which simulated GPUs switch off (``simulation/internals/plugin.py``): with them, most operators
+fail on a view.
 """
 
 from __future__ import annotations
@@ -9,6 +11,9 @@ import os
 from typing import Any
 
 import paddle
+
+from devshim_backends._paddle.simulation.native_names.internals.callers import is_program
+from devshim_backends._paddle.tensors import STRIDES_FLAG
 
 _DEFAULTS: dict[str, bool | int | str] = {
     "FLAGS_conv_workspace_size_limit": 512,
@@ -22,6 +27,7 @@ _DEFAULTS: dict[str, bool | int | str] = {
     "FLAGS_gemm_use_half_precision_compute_type": False,
     "FLAGS_selected_gpus": "",
     "FLAGS_sync_nccl_allreduce": True,
+    STRIDES_FLAG: True,
 }
 """Their values at the start: those of Paddle 3.3 (paddle/common/flags.cc)."""
 
@@ -58,9 +64,10 @@ def get_flags(flags: Any) -> dict[str, Any]:
     names = [flags] if isinstance(flags, str) else flags
     if not isinstance(names, (list, tuple)):
         return dict(_own_get(flags))  # which raises
-    own = [name for name in names if name not in _DEFAULTS]
+    by_program = is_program()  # others ask whether Paddle reads strides
+    own = [name for name in names if name not in _DEFAULTS or (name == STRIDES_FLAG and not by_program)]
     found = dict(_own_get(own)) if own else {}
-    return {name: _value(name) if name in _DEFAULTS else found[name] for name in names}
+    return {name: found[name] if name in found else _value(name) for name in names}
 
 
 def functions() -> dict[Any, Any]:
