@@ -58,6 +58,9 @@ SPELLINGS = {
         "paddle.utils.cpp_extension.load of CUDA sources",
         2,
     ),
+    "import paddle.nn.functional as F\nF.margin_cross_entropy(x, y)": ("paddle.nn.functional.margin_cross_entropy", 2),
+    "from paddle.incubate.nn import FusedFeedForward as Layer": ("paddle.incubate.nn.FusedFeedForward", 1),
+    "def f(x):\n    return x.top_p_sampling(p)": ("paddle.Tensor.top_p_sampling", 2),
     "try:\n    import py3nvml\nexcept ImportError:\n    pass": ("py3nvml", 2),
 }
 

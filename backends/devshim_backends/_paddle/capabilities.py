@@ -87,7 +87,10 @@ CUDA_KERNELS: Mapping[str, str] = MappingProxyType(
                 *("flash_attention.flash_attn_varlen_qkvpacked", "flash_attention.calc_reduced_attention_scores"),
             )
         },
-        **{f"paddle.nn.functional.{name}": "index the tokens of each expert" for name in ("moe_permute", "moe_unpermute")},
+        **{
+            f"paddle.nn.functional.{name}": "index the tokens of each expert"
+            for name in ("moe_permute", "moe_unpermute")
+        },
         "paddle.tensor.top_p_sampling": "sort the probabilities, and use paddle.multinomial for those that remain",
         "paddle.Tensor.top_p_sampling": "sort the probabilities, and use paddle.multinomial for those that remain",
         "paddle.linalg.fp8_fp8_half_gemm_fused": "cast to float16, and use paddle.matmul",

@@ -74,4 +74,7 @@ def _gather(x: Any, shape: list[int], stride: list[int], offset: int) -> Any:
     for axis, (size, step) in enumerate(zip(shape, stride, strict=True)):
         index += (np.arange(size) * step).reshape([-1] + [1] * (len(shape) - axis - 1))
     flat = paddle.to_tensor(index.reshape(-1), place=x.place)
-    return paddle.reshape(paddle.gather(paddle.reshape(x, [-1]), flat), shape)
+    lacks_kernel = x.dtype == paddle.float16  # of `gather`, on the host
+    values = paddle.reshape(x.astype("float32") if lacks_kernel else x, [-1])
+    found = paddle.reshape(paddle.gather(values, flat), shape)
+    return found.astype(x.dtype) if lacks_kernel else found

@@ -203,7 +203,9 @@ def functions() -> dict[Any, Any]:
         framework.is_compiled_with_cuda: for_programs(framework.is_compiled_with_cuda, lambda: True),
         framework.cuda_places: _cuda_places,
         device.get_cudnn_version: for_programs(device.get_cudnn_version, lambda: libraries.CUDNN_VERSION),
-        device.get_device: for_programs(device.get_device, _get_device_for_programs(device.get_device), _KNOW_NO_PLUG_IN),
+        device.get_device: for_programs(
+            device.get_device, _get_device_for_programs(device.get_device), _KNOW_NO_PLUG_IN
+        ),
         device.get_all_device_type: for_programs(device.get_all_device_type, lambda: ["cpu", "gpu"]),
         paddle.base.libpaddle.get_all_custom_device_type: for_programs(core.get_all_custom_device_type, list),
         device.get_all_custom_device_type: for_programs(device.get_all_custom_device_type, list),

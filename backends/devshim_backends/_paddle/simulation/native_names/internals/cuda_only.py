@@ -95,6 +95,18 @@ def _generator(device_id: int) -> Any:
     return core.default_cpu_generator()
 
 
+def _ignore(*args: Any) -> None:
+    """Do nothing: a profiler of real GPUs does not see simulated ones."""
+
+
+def _profiler() -> Iterator[tuple[Any, str, Any]]:
+    """Yield the functions behind ``paddle.cuda.nvtx`` and ``paddle.utils.profiler``, in both modules that have them."""
+    for owner in (core, paddle.base.libpaddle):
+        for name in ("nvtx_push", "nvtx_pop", "start", "stop", "enable_record_event"):
+            if not hasattr(owner, f"nvprof_{name}"):
+                yield owner, f"nvprof_{name}", _ignore
+
+
 def _runtime() -> Iterator[tuple[Any, str, Any]]:
     cuda = paddle.device.cuda
     for owner, name, new in (
@@ -151,6 +163,7 @@ def attributes() -> Iterator[tuple[Any, str, Any]]:
     """Yield what to replace: the owner, the attribute, the new value."""
     yield from _memory()
     yield from _runtime()
+    yield from _profiler()
     yield from _operators()
     for name in _REFUSED:
         path, _, attribute = name.rpartition(".")
