@@ -41,7 +41,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "native_names": (
             "refused: paddle.amp.auto_cast inside a function that is compiled as one program, pinned memory, sparse "
             "tensors, DLPack, CUDA graphs, collectives of several processes (NCCL), and operators whose kernel Paddle "
-            "has only in its builds for CUDA, such as margin_cross_entropy; paddle.version.nccl() and show() report the CPU build; paddle.base.core.CUDAPlace is Paddle's own, and refused"
+            "has only in its builds for CUDA, such as margin_cross_entropy; paddle.version.nccl() and show() report "
+            "the CPU build; paddle.base.core.CUDAPlace is Paddle's own, and refused"
         ),
         "simulate": (
             "a function that a program imported from Paddle before GPUs were simulated does not refuse tensors on two "

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from devshim_backends._paddle.capabilities import CUDA_KERNELS
 
 import devshim as ds
-from devshim_backends._paddle.capabilities import CUDA_KERNELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,6 +93,17 @@ def test_causal_attention_of_long_sequences(paddle: Any) -> None:
     assert attention(*[x.astype("float16")] * 3, is_causal=True).dtype == paddle.float16
 
 
+def test_flash_attention(paddle: Any) -> None:
+    module = import_module("paddle.nn.functional.flash_attention")
+    x, few = paddle.randn([1, 40, 4, 8]).astype("float16"), paddle.randn([1, 40, 2, 8]).astype("float16")
+    many = paddle.repeat_interleave(few, 2, 2)
+    with module.sdp_kernel(enable_math=False, enable_flash=True, enable_mem_efficient=False):
+        found = module.flash_attention(x, few, few, causal=True)[0]
+    expected = paddle.nn.functional.scaled_dot_product_attention(x, many, many, is_causal=True)
+    assert (found.dtype, str(found.place)) == (paddle.float16, "Place(gpu:0)")
+    assert np.allclose(found.numpy(), expected.numpy(), atol=1e-2)
+
+
 def test_masked_softmax(paddle: Any) -> None:
     x = paddle.randn([1, 2, 32, 32])
     x.stop_gradient = False
@@ -106,6 +117,24 @@ def test_masked_softmax(paddle: Any) -> None:
     mask[..., 0] = 0.0
     masked = paddle.incubate.softmax_mask_fuse(x, mask)
     assert masked.numpy()[..., 0].min() == 1
+
+
+def test_an_operator_in_a_compiled_function_is_refused(paddle: Any) -> None:
+    def lose(x: Any) -> Any:
+        return paddle.nn.functional.margin_cross_entropy(x, paddle.zeros([4], "int64"))
+
+    with pytest.raises(ds.UnsupportedError, match=r"do not support paddle\.nn\.functional\.margin_cross_entropy"):
+        paddle.jit.to_static(lose, full_graph=True)(paddle.ones([4, 4]) / 2)
+
+
+def test_operators_in_a_compiled_function(paddle: Any) -> None:
+    def attend(x: Any) -> Any:
+        return paddle.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    x = paddle.randn([1, 40, 2, 8])
+    found = paddle.jit.to_static(attend, full_graph=True)(x)
+    assert np.allclose(found.numpy(), attend(x).numpy(), atol=1e-5)
+    assert str(found.place) == "Place(gpu:0)"
 
 
 def test_fused_linear_layers(paddle: Any) -> None:

@@ -44,7 +44,7 @@ def cast_weight(operator: Any) -> Any:
 
     @wraps(operator)
     def call(x: Any, y: Any, weight: Any) -> Any:
-        is_other = weight.dtype != x.dtype and x.place.is_custom_place()
+        is_other = isinstance(x, Tensor) and weight.dtype != x.dtype and x.place.is_custom_place()
         return operator(x, y, weight.astype(x.dtype) if is_other else weight)
 
     return call

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from math import inf
 from typing import Any
 
 import paddle
 
+from devshim.devices.device import CPU
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation.device_rules import device_or_none
 
 __all__ = ["LEGACY", "OPERATORS"]
 
+Tensor = core.eager.Tensor
 functional = paddle.nn.functional
 
 
@@ -26,7 +29,8 @@ def _softmax_mask(x: Any, mask: Any) -> Any:
 
 def _softmax_mask_upper_triangle(x: Any) -> Any:
     """Return the softmax of the rows, each up to its element on the diagonal."""
-    return functional.softmax(x + paddle.triu(paddle.full_like(x, -inf), 1))
+    zeros = paddle.cast(paddle.isnan(x), x.dtype) * 0  # `zeros_like` warns in a function that is being compiled
+    return functional.softmax(x + paddle.triu(zeros - inf, 1))
 
 
 def _rms_norm(x: Any, weight: Any, normalized_shape: Any, epsilon: float) -> tuple[Any, Any]:
@@ -43,15 +47,28 @@ def _gemm_epilogue(x: Any, y: Any, bias: Any, trans_x: bool, trans_y: bool, acti
     return {"none": paddle.assign, "relu": functional.relu, "gelu": functional.gelu}[activation](product), product
 
 
+def _flash_attention(
+    query: Any, key: Any, value: Any, seed: Any, mask: Any, dropout: float, causal: bool, softmax: bool, *rest: Any
+) -> tuple[Any, Any, None, None]:
+    """Return the attention of Paddle's Python code, and its weights if they are asked for."""
+    heads = query.shape[2] // key.shape[2]
+    if heads > 1:
+        key, value = (paddle.repeat_interleave(x, heads, 2) for x in (key, value))
+    attend = import_module("paddle.nn.functional.flash_attention")._math_attention
+    return (*attend(query, key, value, mask, dropout, causal, softmax, not rest[0]), None, None)
+
+
 def _on_gpus(composed: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what makes the replacement of an operator, which uses the composed one for tensors on GPUs."""
+    """Return what makes the replacement of an operator: the composed one, except for tensors on the host.
+
+    A value in a function that is being compiled has no device. Compiled programs for GPUs run on the host.
+    """
 
     def replace(operator: Any) -> Any:
         @wraps(operator)
         def call(x: Any, *args: Any, **kwargs: Any) -> Any:
-            device = device_or_none(x)
-            is_on_gpu = device is not None and device.kind == "gpu"
-            return (composed if is_on_gpu else operator)(x, *args, **kwargs)
+            is_on_host = isinstance(x, Tensor) and device_or_none(x) is CPU
+            return (operator if is_on_host else composed)(x, *args, **kwargs)
 
         return call
 
@@ -65,6 +82,7 @@ def _legacy_gemm_epilogue(x: Any, y: Any, bias: Any, *pairs: Any) -> Any:
 
 
 OPERATORS = {
+    "flash_attn": _on_gpus(_flash_attention),
     "fused_gemm_epilogue": _on_gpus(_gemm_epilogue),
     "fused_softmax_mask": _on_gpus(_softmax_mask),
     "fused_softmax_mask_upper_triangle": _on_gpus(_softmax_mask_upper_triangle),

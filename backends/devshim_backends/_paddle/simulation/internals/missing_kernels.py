@@ -1,14 +1,14 @@
 """Operators whose kernel Paddle has only in its builds for CUDA, which simulated GPUs refuse.
 
 Simulated GPUs compute with the kernels of Paddle's build for the CPU. Paddle has no common error for a kernel that this
-build lacks: the kernel is not registered, or it exists and says that it works on GPUs only. The texts below are those of
-3.0 to 3.3.
+build lacks: the kernel is not registered, or it exists and says that it works on GPUs only. The texts below are those
+of 3.0 to 3.3.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddle.base import framework
 
@@ -25,7 +25,7 @@ _NOT_REGISTERED = re.compile(
     r"kernel `(\w+)` is not registered(?:\.\s+\[Hint: Expected iter != kernels_| and fail to fallback to CPU one)"
 )
 _LACKS_DTYPE = re.compile(r"Paddle support following Backends:[^[]*\bCPU\b")
-"""The rest of the text for a kernel that exists for the CPU, but not for a dtype: real GPUs refuse dtypes in it, too."""
+"""The rest of the text for a kernel that exists for the CPU, but not for a dtype; real GPUs refuse dtypes like that."""
 _ONLY_ON_GPUS = re.compile(
     r"only supports? GPU|for cpu kernel|CPU kernel (?:for|of)|CPU is not support|in CPU mode"
     r"|not (?:supported|implemented) on (?:the )?CPU",
@@ -33,7 +33,6 @@ _ONLY_ON_GPUS = re.compile(
 )
 _CALLERS = {
     "calc_reduced_attn_scores": "calc_reduced_attention_scores",
-    "flash_attn": "flashmask_attention",
     "flash_attn_v3_varlen": "flash_attn_varlen_func",
     "flashmask_attention_v2": "flashmask_attention",
     "fused_attention": "fused_multi_head_attention",
@@ -41,6 +40,7 @@ _CALLERS = {
 }
 """Operator -> the function that calls it, if its name is another one."""
 
+_NAMED = re.compile(r"support (\w+) (?:op )?for cpu kernel")
 _GENERAL_HINT = "use other functions of Paddle, or run this part on a real GPU"
 
 
@@ -56,6 +56,8 @@ def refusal(error: Exception, called: str, args: tuple[Any, ...]) -> Unsupported
     found = _NOT_REGISTERED.search(text)
     if found is None:
         is_missing = _ONLY_ON_GPUS.search(text) is not None
+        named = _NAMED.search(text)  # in a compiled program, `called` is what runs the program
+        called = called if named is None else named[1]
     else:
         called = found[1]
         is_missing = _LACKS_DTYPE.search(text) is None or _public_name(called) is not None

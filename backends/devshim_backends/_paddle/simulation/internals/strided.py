@@ -37,6 +37,8 @@ def tensor_unfold(operator: Any) -> Any:
 
     @wraps(operator)
     def call(x: Any, axis: int, size: int, step: int) -> Any:
+        if not isinstance(x, core.eager.Tensor):  # a value in a function that is being compiled
+            return operator(x, axis, size, step)
         shape = list(x.shape)
         if not -len(shape) <= axis < len(shape) or not 0 <= size <= shape[axis] or step <= 0:
             msg = f"(InvalidArgument) unfold of shape {shape} cannot take slices of {size} along axis {axis} by {step}."

@@ -24,6 +24,7 @@ _DEFAULTS: dict[str, bool | int | str] = {
     "FLAGS_cudnn_exhaustive_search_times": -1,
     "FLAGS_embedding_deterministic": 0,
     "FLAGS_enable_cublas_tensor_op_math": False,
+    "FLAGS_flash_attn_version": 2,
     "FLAGS_gemm_use_half_precision_compute_type": False,
     "FLAGS_selected_gpus": "",
     "FLAGS_sync_nccl_allreduce": True,
