@@ -31,7 +31,7 @@ from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.models import optimizer_step
 from devshim_backends._paddle.models.optimizers import parameters_of
 from devshim_backends._paddle.simulation.device_rules import device_or_none, tensors_in
-from devshim_backends._paddle.simulation.internals import composites, programs, strided
+from devshim_backends._paddle.simulation.internals import composed_operators, programs, strided
 from devshim_backends._paddle.simulation.tensors import cast_weight, normalize_one_batch, view_dtype, view_shape
 from devshim_backends._paddle.tensors import Copy
 
@@ -281,7 +281,7 @@ def copy_without_memory(method: Function) -> Function:
 
 
 OPERATORS = {
-    **composites.OPERATORS,
+    **composed_operators.OPERATORS,
     "as_strided": strided.as_strided,
     "embedding": run_embedding,
     "lerp": cast_weight,

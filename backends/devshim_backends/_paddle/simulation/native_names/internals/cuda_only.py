@@ -15,7 +15,7 @@ from devshim.errors import UnsupportedError
 from devshim.transfers.observers import site
 from devshim_backends._paddle.capabilities import NOT_SIMULATED
 from devshim_backends._paddle.devices import core
-from devshim_backends._paddle.simulation.internals import composites, missing_kernels
+from devshim_backends._paddle.simulation.internals import composed_operators, missing_kernels
 from devshim_backends._paddle.simulation.memory import SIMULATED, PaddleSimulatedDevice
 from devshim_backends._paddle.simulation.native_names import names, runtime
 
@@ -154,7 +154,7 @@ def _refuse_operator(name: str) -> Any:
 
 def _operators() -> Iterator[tuple[Any, str, Any]]:
     owner = paddle._legacy_C_ops
-    for name, new in {**{each: _refuse_operator(each) for each in _OPERATORS}, **composites.LEGACY}.items():
+    for name, new in {**{each: _refuse_operator(each) for each in _OPERATORS}, **composed_operators.LEGACY}.items():
         if not hasattr(owner, name):
             yield owner, name, new
 
