@@ -244,6 +244,11 @@ def bad_argument(name: str, value: object, accepted: str, hint: str) -> Argument
     return ArgumentError(f"{name} is {describe(value)}, and it must be {accepted}", hint)
 
 
+def not_entered(call: str) -> ArgumentError:
+    """Return the error for a context manager that is left before it was entered, or twice."""
+    return ArgumentError(f"ds.{call} is left, but it is not open", f"use it in a with statement: with ds.{call}(...):")
+
+
 def not_a_float_dtype(dtype: object) -> ArgumentError:
     """Return the error for random numbers in a dtype that is not a floating one."""
     hint = "leave dtype out, or write dtype='float32', and cast the result"

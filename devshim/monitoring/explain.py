@@ -14,7 +14,7 @@ import sys
 from _thread import allocate_lock
 from contextvars import ContextVar
 
-from devshim.errors import ArgumentError
+from devshim.errors import ArgumentError, messages
 from devshim.monitoring.native_lines import Snippet
 from devshim.registry import tracing
 from devshim.transfers import observing
@@ -73,14 +73,19 @@ class explain:
     def __init__(self, file: Any = ...) -> None:
         self._file = file
         self._lines: list[str] = Lines()
+        self._opened: list[None] = []  # one item for each open block, in any thread
 
     def __enter__(self) -> list[str]:
         tracing.refuse("explain", "enter it around the call of the compiled function")
         _LISTENING.set((*_LISTENING.get(), self))
+        self._opened.append(None)
         _count(1)
         return self._lines
 
     def __exit__(self, *failure: object) -> None:
+        if not self._opened:
+            raise messages.not_entered("explain")
+        self._opened.pop()
         listening = list(_LISTENING.get())
         if self in listening:  # missing if an asynchronous generator is closed in another context
             listening.reverse()

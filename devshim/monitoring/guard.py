@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from devshim.devices.device import CPU
-from devshim.errors import TransferError
+from devshim.errors import TransferError, messages
 from devshim.monitoring import buffer_protocol
 from devshim.registry import registry as registry_module
 from devshim.registry import simulation_request, tracing
@@ -98,6 +98,8 @@ class guard:
         observers.push(observers.GUARDED, self, self._opened)
 
     def __exit__(self, kind: object, failure: object, traceback: object) -> None:
+        if not self._opened:
+            raise messages.not_entered("guard")
         observers.pop(observers.GUARDED, self._opened)
         _change_open_count(-1)
         dropped = self._take_swallowed_refusal()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU
+from devshim.errors import messages
 from devshim.registry import tracing
 from devshim.transfers import observers
 
@@ -198,6 +199,8 @@ class transfers:
         return self._log
 
     def __exit__(self, *failure: object) -> None:
+        if not self._opened:
+            raise messages.not_entered("transfers")
         observers.pop(observers.LISTENING, self._opened)
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devshim.devices import parsing
+from devshim.errors import messages
 from devshim.registry import current, start_failures, tracing
 from devshim.transfers import engine, observing
 
@@ -57,6 +58,8 @@ class timer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._running:
+            raise messages.not_entered("timer")
         stop = self._running.pop()
         try:
             self.seconds = stop()
