@@ -40,6 +40,10 @@ def checked(backend: Backend, functions: Mapping[str, Function]) -> dict[str, Fu
     _wrap(found, "linalg.vector_norm", _norm_of_vectors)
     _wrap(found, "linalg.matrix_norm", _norm_of_matrices)
     _wrap(found, "linalg.matrix_rank", _rank, functions.get("count_nonzero"))
+    for name in ("tensordot", "linalg.tensordot"):
+        _wrap(found, name, _check_contracted)
+    for name in ("vecdot", "linalg.vecdot", "linalg.cross"):
+        _wrap(found, name, _check_vectors)
     if "complex" not in backend.gaps and "astype" in found:
         complex_dtypes = {arguments.dtype(backend, name) for name in COMPLEX}
         found["astype"] = _refuse_real(backend, found["astype"], complex_dtypes)
@@ -136,6 +140,47 @@ def _is_empty(shape: tuple[int | None, ...], axis: Any) -> bool:
 def _no_smallest(name: str, shape: tuple[int | None, ...], ord: Any) -> ArgumentError:
     msg = f"{name} was given a tensor of shape {shape}, and ord={ord} is the smallest of no numbers"
     return ArgumentError(msg, "check that the tensor is not empty first")
+
+
+# -------------------------------------------------------------------- products
+def _check_contracted(name: str, fn: Function) -> Function:
+    def call(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
+        first, second = _shape(x1), _shape(x2)
+        for one, other in _pairs(axes):
+            _require_equal_lengths(name, first, one, second, other)
+        return fn(x1, x2, axes=axes)
+
+    return call
+
+
+def _pairs(axes: Any) -> list[tuple[int, int]]:
+    """Return the pairs of axes that ``tensordot`` sums over; none for axes that it refuses."""
+    if hasattr(axes, "__index__"):
+        return list(zip(range(-axes, 0), range(axes), strict=True))
+    lists = [[each] if hasattr(each, "__index__") else each for each in axes]  # NumPy and JAX take two numbers, too
+    return list(zip(*lists, strict=False)) if len(lists) == 2 else []
+
+
+def _check_vectors(name: str, fn: Function) -> Function:
+    def call(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+        _require_equal_lengths(name, _shape(x1), axis, _shape(x2), axis)
+        return fn(x1, x2, axis=axis)
+
+    return call
+
+
+def _require_equal_lengths(
+    name: str, first: tuple[int | None, ...], one: int, second: tuple[int | None, ...], other: int
+) -> None:
+    """Refuse axes of different lengths, which frameworks broadcast, or join to one axis of the right length.
+
+    For an axis that does not exist, the function's own error says it.
+    """
+    if -len(first) <= one < len(first) and -len(second) <= other < len(second):
+        lengths = first[one], second[other]
+        if lengths[0] != lengths[1] and all(n is not None and n >= 0 for n in lengths):
+            msg = f"{name} was given axis {one} of shape {first} and axis {other} of shape {second}"
+            raise ArgumentError(msg, "pass axes of one length: these are not broadcast")
 
 
 def _shape(x: Any) -> tuple[int | None, ...]:

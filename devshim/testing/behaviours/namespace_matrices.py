@@ -51,6 +51,17 @@ HALVES: dict[str, Callable[[Any, Any], Any]] = {
 }
 """Products of a matrix of 16-bit floats."""
 
+UNEQUAL: dict[str, tuple[Callable[[Any, Any, Any], Any], tuple[int, ...], tuple[int, ...]]] = {
+    "tensordot of three axes": (lambda xp, x, y: xp.tensordot(x, y, axes=3), (2, 3, 4), (4, 3, 2)),
+    "tensordot of two axes": (lambda xp, x, y: xp.linalg.tensordot(x, y), (2, 3), (3, 2)),
+    "tensordot of named axes": (lambda xp, x, y: xp.tensordot(x, y, axes=((0, 1), (-2, 1))), (2, 3), (3, 2)),
+    "tensordot of one element": (lambda xp, x, y: xp.tensordot(x, y, axes=1), (2, 1), (3, 2)),
+    "vecdot of one element": (lambda xp, x, y: xp.vecdot(x, y), (2, 3), (2, 1)),
+    "vecdot of rows": (lambda xp, x, y: xp.linalg.vecdot(x, y, axis=0), (1, 3), (2, 3)),
+    "cross of one element": (lambda xp, x, y: xp.linalg.cross(x, y), (3,), (1,)),
+}
+"""Products along axes of different lengths: the call, and the shapes."""
+
 DECOMPOSED: dict[str, Callable[[Any, Any], Any]] = {
     "det": lambda xp, x: xp.linalg.det(x),
     "inv": lambda xp, x: xp.linalg.inv(x),
@@ -65,6 +76,23 @@ DECOMPOSED: dict[str, Callable[[Any, Any], Any]] = {
 
 class NamespaceMatricesTests(Kit):
     """Linear algebra at the edges."""
+
+    @feature("namespace")
+    @pytest.mark.parametrize("case", UNEQUAL)
+    def test_products_along_axes_of_different_lengths_are_refused(self, case: str, device: Device) -> None:
+        """A product sums over pairs of elements, so it does not broadcast, and does not join several axes."""
+        call, first, second = UNEQUAL[case]
+        x, y = (ds.ones(shape, dtype="float32", device=device) for shape in (first, second))
+        with pytest.raises(ds.ArgumentError, match="was given axis"):
+            call(ds.namespace(x), x, y)
+
+    @feature("namespace")
+    def test_tensordot_of_named_axes_pairs_them_in_order(self, device: Device) -> None:
+        """`tensordot` sums over the pairs of axes that it is given, whatever their places in the shapes."""
+        a = np.arange(24, dtype="float32").reshape(2, 3, 4)
+        x, y = ds.from_numpy(a, device), ds.from_numpy(a.transpose(2, 0, 1), device)
+        found = ds.namespace(x).tensordot(x, y, axes=((2, 0), (0, -2)))
+        np.testing.assert_array_equal(ds.to_numpy(found), np.tensordot(a, a, ((2, 0), (2, 0))))
 
     @feature("namespace")
     @pytest.mark.parametrize("case", EMPTY)
