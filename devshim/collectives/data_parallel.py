@@ -5,7 +5,6 @@ Requirements of this module:
 * It is made of devshim's own calls: `split`, `place`, `parallel` and `gather`. Gradients flow through it.
 * A mean over parts of different lengths is weighted by their rows, so it is the mean over the batch.
 * No device gets an empty part: with fewer rows than devices, the last devices have nothing to do.
-* Autograd of TensorFlow and JAX does not see other threads: while it records, the parts run one after the other.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def _of_function(fn: Callable[..., Any], targets: list[Device], axis: int, op: s
         active = targets[:rows]
         parts = split.split(batch, active, axis=axis)
         copies = _copy_params(params, active)
-        results = _run([_bind_params(fn, each) for each in copies], parts)
+        results = parallel.parallel([_bind_params(fn, each) for each in copies], parts)
         sizes = [_count_rows(part, axis) for part in parts]
         weights = [size / rows for size in sizes] if op == "mean" and len(parts) > 1 else [1.0] * len(parts)
         return _reduce_results(results, weights, home, op)
@@ -146,13 +145,6 @@ def _copy_params(params: Any, devices: Sequence[Device]) -> list[Any]:
         return [params for _ in devices]
     arguments.check_devices(flat.backends, devices)
     return [trees.place(params, device, None, False, "data_parallel") for device in devices]
-
-
-def _run(fns: list[Callable[[Any], Any]], inputs: list[Any]) -> list[Any]:
-    """Call all functions at the same time; one after the other if autograd could not follow them."""
-    if all(backend.autograd_crosses_threads() for backend in registry.loaded_backends()):
-        return parallel.parallel(fns, inputs)
-    return [running.run(fn, given) for fn, given in zip(fns, inputs, strict=True)]
 
 
 # ---------------------------------------------------------------------- reducing
@@ -205,7 +197,7 @@ def _of_model(owner: Backend | None, model: Any, targets: list[Device], axis: in
         parts = split.split(given, active, axis=axis)
         used = active.index(home) if home in active else None
         replicas = [model if i == used else _linked_replica(owner, model, device) for i, device in enumerate(active)]
-        outputs = _run([_unpack_arguments(replica) for replica in replicas], parts)
+        outputs = parallel.parallel([_unpack_arguments(replica) for replica in replicas], parts)
         return split.gather(outputs, home, axis) if len(outputs) > 1 else placing.place(outputs[0], home)
 
     return call

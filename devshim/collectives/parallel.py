@@ -4,6 +4,8 @@ Requirements of this module:
 
 * Each function runs on the device of its input, as with `devshim.run`, in its own thread, with a copy of the
   caller's context (current framework, default device, observers) and the framework's thread-local modes of the caller.
+* Autograd of TensorFlow and JAX does not see other threads: while it records, the functions run one after the other,
+  in the caller's thread, so that gradients flow through them.
 * No thread is left running: in every case, including Ctrl-C, all are waited for.
 * The error says which function failed, and where; it stays the same error object.
 """
@@ -54,6 +56,10 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
 
     Python code in the threads takes turns; the frameworks compute at the same time.
 
+    While TensorFlow or JAX records gradients in the caller's thread (in a function of `value_and_grad`, under a
+    ``tf.GradientTape`` or ``jax.grad``), the callables run in that thread, one after the other, because gradients would
+    not flow from other threads. They must not wait for each other then.
+
     Examples:
         >>> import devshim as ds
         >>> ds.use("numpy")
@@ -66,16 +72,13 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
         raise wrong
     calls = _make_calls(list(fns), list(inputs))
     shown = observing.explainer()
+    in_threads = all(backend.autograd_crosses_threads() for backend in registry.imported_backends())
     if shown is not None:
-        shown.line("threads = [threading.Thread(target=f, args=(x,)) for f, x in zip(fns, inputs)]")
-    threads = [threading.Thread(target=call.work, name=f"devshim-parallel-{i}") for i, call in enumerate(calls)]
-    started = []
+        started = "threading.Thread(target=f, args=(x,))" if in_threads else "f(x)"
+        shown.line(f"{'threads' if in_threads else 'results'} = [{started} for f, x in zip(fns, inputs)]")
     try:
-        for thread in threads:
-            thread.start()
-            started.append(thread)
+        (_run_in_threads if in_threads else _run_in_turn)(calls)
     finally:
-        _join(started)
         for line in (line for call in calls for line in call.lines):
             if shown is not None:
                 shown.line(line)
@@ -89,6 +92,26 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
         finally:
             del error  # otherwise the error refers to this frame, and the frame to the error
     return [call.result for call in calls]
+
+
+def _run_in_threads(calls: list[_Call]) -> None:
+    """Run all calls at the same time, and wait for them."""
+    threads = [threading.Thread(target=call.work, name=f"devshim-parallel-{i}") for i, call in enumerate(calls)]
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    finally:
+        _join(started)
+
+
+def _run_in_turn(calls: list[_Call]) -> None:
+    """Run the calls one after the other in this thread, where autograd records them; Ctrl-C ends this."""
+    for call in calls:
+        call.work()
+        if isinstance(call.error, KeyboardInterrupt):
+            return
 
 
 class _Call:
@@ -113,7 +136,7 @@ class _Call:
         self._context.run(observers.CALLER.set, caller)
 
     def work(self) -> None:
-        """Call the function and store its result or error; this runs in the thread."""
+        """Call the function and store its result or error."""
         try:
             self.result = self._context.run(self._run)
         except BaseException as error:
@@ -161,8 +184,6 @@ def _make_calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
             hint = "the arguments are swapped: ds.parallel(fns, inputs)" if swapped else "ds.parallel([fn], [x])"
             name = f"fns[{i}]"
             raise messages.bad_argument(name, fn, "a function of one argument", hint)
-    for backend in registry.imported_backends():
-        backend.refuse_threads("parallel")
     modes = [backend.capture_thread_state() for backend in registry.imported_backends()]
     calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
     active = observing.ACTIVE

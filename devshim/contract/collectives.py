@@ -126,12 +126,6 @@ class CollectiveBackend(RanksBackend):
         """Return True if `assign` can overwrite ``x`` although the framework's tensors are immutable."""
         return False
 
-    def refuse_threads(self, call: str) -> None:
-        """Raise `TracingError` if this thread computes with values that another thread cannot use.
-
-        Called by `devshim.parallel`, whose functions may use any value of the caller. Default: any thread can.
-        """
-
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         """Capture this thread's state, such as gradient recording; the result makes a context for another thread."""
         return nullcontext

@@ -19,11 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src.array import ArrayImpl
-from jax._src.core import trace_state_clean
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
-from devshim.errors import messages
 from devshim_backends._jax.devices import JaxDevices
 from devshim_backends._jax.internals.clients import computes_on_cpu
 from devshim_backends._jax.internals.widths import enable_x64, wide
@@ -116,10 +114,6 @@ class JaxCollectives(JaxDevices, Backend):
         if op not in ("sum", "mean") or self.simulated or self.compiling():
             return [None] * len(groups)
         return reduce_over_gpus([self.to_native(self.device_of(x)) for x in groups[0]], groups, op)
-
-    def refuse_threads(self, call: str) -> None:
-        if not trace_state_clean():
-            raise messages.tracing(self, call, "call it outside, because a traced value cannot go to another thread")
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         # Both settings belong to the thread that set them, or to the process.

@@ -101,6 +101,24 @@ class DataParallelTests(PartsKit):
             assert ds.device_of(grads["w"]) is places[0]
             assert ds.device_of(params["w"]) is places[0]
 
+    @feature("several", "value_and_grad")
+    def test_gradients_flow_through_parallel(self, places: list[Device]) -> None:
+        """Gradients flow to the inputs of the functions of `parallel`, and to other tensors that the functions use."""
+        params = {"w": ds.from_numpy(W, places[0]), "scale": ds.full((1,), 3.0, dtype="float32", device=places[0])}
+
+        def loss(p: Any) -> Tensor:
+            scales = {at: ds.place(p["scale"], at) for at in places}
+
+            def part(x: Tensor) -> Tensor:
+                return (x * x * scales[ds.device_of(x)])[0, 0]
+
+            return sum(ds.place(y, places[0]) for y in ds.parallel([part] * 3, ds.split(p["w"], places)))
+
+        value, grads = ds.value_and_grad(loss)(params)
+        assert self.nearly(value, 3 * (W**2).sum())
+        assert self.nearly(grads["w"], 6 * W)
+        assert self.nearly(grads["scale"], [(W**2).sum()])
+
     @feature("data_parallel", "value_and_grad")
     def test_gradients_flow_through_data_parallel(self, places: list[Device]) -> None:
         """`value_and_grad` of a data-parallel function gives the same gradients."""

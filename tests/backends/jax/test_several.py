@@ -142,6 +142,17 @@ def test_parallel_uses_the_settings_of_the_calling_thread() -> None:
         assert ds.parallel([lambda x: ds.device_of(jnp.arange(3.0))], [None]) == [G1]
 
 
+def test_parallel_works_where_jax_transforms_and_not_where_it_compiles() -> None:
+    def double(x: Any) -> Any:
+        return jnp.add(*ds.parallel([lambda y: y, lambda y: y * y], [x, x]))
+
+    x = jnp.arange(3.0)
+    assert jax.vmap(double)(x).tolist() == [0, 2, 6]
+    assert jax.grad(lambda x: double(x).sum())(x).tolist() == [1, 3, 5]
+    with pytest.raises(ds.TracingError, match=r"ds\.parallel"):
+        jax.jit(double)(x)
+
+
 def test_split_and_gather_are_refused_in_jit() -> None:
     for call in (lambda x: ds.split(x, [0, 1])[0], lambda x: ds.gather([x, x], 0)):
         with pytest.raises(ds.TracingError):

@@ -74,3 +74,11 @@ def test_a_module_on_a_gpu_is_copied_outside_of_any_scope() -> None:
         assert str(ds.device_of(copied.frozen)) == "gpu:0"
         assert copied.frozen.numpy().tolist() == [1, 2]
         assert copied.tied is copied.weights[0]
+
+
+def test_a_tape_of_the_program_records_parallel() -> None:
+    x = tf.constant([1.0, 2.0, 3.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.add_n(ds.parallel([lambda part: tf.reduce_sum(part * part)] * 2, ds.split(x, ["cpu", "cpu"])))
+    assert tape.gradient(y, x).numpy().tolist() == [2.0, 4.0, 6.0]

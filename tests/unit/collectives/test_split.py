@@ -451,6 +451,27 @@ def test_callables_run_at_the_same_time() -> None:
     assert len(ds.parallel([lambda x: meeting.wait()] * 3, [None] * 3)) == 3
 
 
+def test_callables_run_in_turn_where_autograd_sees_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(registry.load("numpy")), "autograd_crosses_threads", lambda self: False)
+    called: list[Any] = []
+
+    def work(given: Any) -> Any:
+        called.append(given)
+        ds.set_device("gpu:2")  # does not reach the next call
+        return threading.current_thread(), ds.device_of(ds.zeros(1))
+
+    with ds.explain(file=None) as lines:
+        assert ds.parallel([work] * 3, [1, 2, 3]) == [(threading.current_thread(), G2)] * 3
+    assert (called, ds.device_of(ds.zeros(1))) == ([1, 2, 3], CPU)
+    assert lines[0] == "results = [f(x) for f, x in zip(fns, inputs)]"
+    with pytest.raises(ValueError, match=r"bad \(in callable 0 of ds.parallel, on gpu:1\)"):
+        ds.parallel([raising(ValueError("bad")), called.append], [ds.ones(1, device=1), 4])
+    assert called[-1] == 4
+    with pytest.raises(KeyboardInterrupt):
+        ds.parallel([raising(KeyboardInterrupt()), called.append], [5, 5])
+    assert called[-1] == 4
+
+
 def test_an_input_is_passed_as_it_is_and_outside_on_counts_without_tensors() -> None:
     pair = (rows(1), "name")
     assert ds.parallel([lambda given: given], [pair])[0] is pair
