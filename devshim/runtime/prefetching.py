@@ -18,6 +18,7 @@ Requirements of this module:
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 import time
 import weakref
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from devshim.devices import parsing
 from devshim.devices.device import CPU
-from devshim.errors import ArgumentError, DeviceNotFoundError
+from devshim.errors import ArgumentError, DeviceNotFoundError, UnsupportedError
 from devshim.errors.formatting import describe
 from devshim.errors.messages import bad_argument
 from devshim.registry import argument_hints, current, default_devices, registry, tracing
@@ -64,6 +65,7 @@ class prefetch(Generic[T]):
     Raises:
         DeviceNotFoundError: No imported framework has the device.
         ArgumentError: ``iterable`` cannot be iterated or is a tensor, or ``depth`` is not a number of 1 or more.
+        UnsupportedError: In the loop, if the process was forked after the loop had begun.
 
     Each ``iter`` starts a new thread, and can be repeated if the loader can; from a list or tuple of small batches for
     the host, there is nothing to load ahead, and each batch is copied when the loop asks for it. ``len`` is the
@@ -191,6 +193,7 @@ class _Queue:
         self._slots: SimpleQueue[None] = SimpleQueue()
         self._waiting: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.stopped = False
+        self._process = os.getpid()
         for _ in range(depth):
             self._slots.put(None)
 
@@ -211,6 +214,9 @@ class _Queue:
         Another thread may see the end while this one has taken the last batch, which is still handed over.
         """
         ended = self.stopped
+        if not ended and os.getpid() != self._process:
+            msg = "this iterator of ds.prefetch was made before os.fork, and its thread runs only in the other process"
+            raise UnsupportedError(msg, "call ds.prefetch after os.fork, in the process that uses the batches")
         found = self._waiting.get()
         if ended or found[0] == "end":
             self._waiting.put(_ENDED)  # for the next call, and for another thread that waits

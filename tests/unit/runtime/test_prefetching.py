@@ -38,6 +38,47 @@ def test_ctrl_c_while_the_loop_waits(python: Callable[..., str]) -> None:
     """).split("\n")[:2] == ["interrupted True", "[]"]
 
 
+def test_a_forked_process_has_no_thread_of_the_loop(python: Callable[..., str]) -> None:
+    assert python("""
+        import os, signal, sys, time, warnings
+        import numpy as np
+        import devshim as ds
+        ds.use("numpy")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, in a process with threads
+        def loader():
+            for i in range(5):
+                yield np.full(1, i, "f4")
+        ended = iter(ds.prefetch(loader(), "cpu"))
+        assert len(list(ended)) == 5
+        running, closed, dropped = (iter(ds.prefetch(loader(), "cpu")) for _ in range(3))
+        assert [float(next(each)[0]) for each in (running, closed, dropped)] == [0, 0, 0]
+        time.sleep(0.1)  # the thread has put batches into the queue
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            begun = time.perf_counter()
+            for _ in range(2):
+                try:
+                    next(running)
+                except ds.UnsupportedError as error:
+                    print(str(error).partition(",")[0])
+            closed.close()
+            del dropped
+            print(list(closed), list(ended), time.perf_counter() - begun < 2)
+            print([float(x[0]) for x in ds.prefetch(loader(), "cpu")])
+            sys.exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        print([float(x[0]) for x in running])
+    """).splitlines() == [
+        "this iterator of ds.prefetch was made before os.fork",
+        "this iterator of ds.prefetch was made before os.fork",
+        "[] [] True",
+        "[0.0, 1.0, 2.0, 3.0, 4.0]",
+        "[1.0, 2.0, 3.0, 4.0]",
+    ]
+
+
 def test_a_signals_handler_may_close_the_iterator_anywhere(python: Callable[..., str]) -> None:
     """Like a signal handler, a trace function runs in the same thread, between two lines."""
     assert (
