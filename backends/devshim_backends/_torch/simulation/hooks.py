@@ -92,6 +92,7 @@ def _compute_view_or_write(plan: OperatorPlan, args: tuple[Any, ...], kwargs: di
     """Return a view of a sparse tensor as a new tensor; write an in-place result's parts back to the argument."""
     converter = ArgumentConverter(plan)
     converted, keywords = converter.convert_positional(args), converter.convert_keywords(kwargs)
+    plan = converter.plan
     gpu = converter.choose_gpu(converted)
     if plan.is_view:
         return converter.convert_results(plan.call(*converted, **keywords), gpu)
@@ -159,7 +160,7 @@ def _compute(plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     converter = ArgumentConverter(plan)
     converted = converter.convert_positional(args)
     keywords = converter.convert_keywords(kwargs) if kwargs else kwargs
-    gpu = converter.choose_gpu(converted)
+    gpu, plan = converter.choose_gpu(converted), converter.plan
     if plan.only_computes:
         return converter.convert_results(plan.call(*converted, **keywords), gpu)
     if plan.generator_name is not None:

@@ -35,7 +35,7 @@ class ArgumentConverter:
     """The conversion of one operator call.
 
     Attributes:
-        plan: The properties of the operator.
+        plan: The properties of the operator; after `convert_positional`, of its overload that takes the arguments.
         gpu: The index of the GPU that its tensors are on; -1 until one has been seen.
         target: The index of the GPU that the call asks for by ``device=``, `NOT_SIMULATED`, or -1 without ``device=``.
         gpu_position: The position of the first of these tensors, or -1.
@@ -70,7 +70,7 @@ class ArgumentConverter:
             else:
                 has_numbers = True
         if has_numbers and not self.plan.accepts_numbers:
-            self._make_tensors(converted)
+            self._take_numbers(converted)
         return converted
 
     def convert_keywords(self, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -165,12 +165,21 @@ class ArgumentConverter:
         is_scalar = plan.accepts_host_scalars and not is_written and not value.dim()
         return is_scalar or position in plan.host_positions
 
-    def _make_tensors(self, converted: list[Any]) -> None:
-        """Make tensors from Python numbers, to which PyTorch's boxing has converted its own 0-d tensors.
+    def _take_numbers(self, converted: list[Any]) -> None:
+        """Choose the overload for Python numbers, to which PyTorch's boxing has converted its own 0-d tensors.
 
-        Each has the dtype that the result has anyway, so that, like the original tensors, it does not change it.
+        Such a tensor does not change the dtype of the result, and may be out of that dtype's range.
         """
         positions = [n for n, is_list in self.plan.tensor_positions if not is_list and n < len(converted)]
+        numbers = tuple(n for n in positions if isinstance(converted[n], (bool, int, float, complex)))
+        plan = self.plan.for_numbers(numbers)
+        if plan is None:
+            self._make_tensors(converted, positions)
+        else:
+            self.plan = plan
+
+    def _make_tensors(self, converted: list[Any], positions: list[int]) -> None:
+        """Make tensors from Python numbers, each in the dtype that the result has anyway."""
         tensors = [converted[n] for n in positions if isinstance(converted[n], _Tensor)]
         numeric = [each for each in tensors if each.dtype is not torch.bool] or tensors
         for position in positions:

@@ -57,10 +57,12 @@ class OperatorPlan:
         *("accepts_host_scalars", "accepts_lazy_bits", "accepts_numbers", "call", "generator_name", "host_keywords"),
         *("host_positions", "is_common", "is_inplace", "is_view", "kernel", "keywords_are_plain", "name"),
         *("only_computes", "out_names", "takes_indices", "tensor_keywords", "tensor_positions", "writes_to_arguments"),
-        *("reads_value", "value_position", "written_positions"),
+        *("_op", "_plans_for_numbers", "reads_value", "value_position", "written_positions"),
     )
 
     def __init__(self, op: Any) -> None:
+        self._op = op
+        self._plans_for_numbers: dict[tuple[int, ...], OperatorPlan | None] = {}
         self.call, self.kernel, self.name = op._op, op._op_dk, str(op._schema.name)
         self._read_schema(op._schema.arguments, op._schema.returns)
         self.only_computes = not (self.is_view or self.out_names or self.writes_to_arguments or self.generator_name)
@@ -78,6 +80,18 @@ class OperatorPlan:
         names = {self.name, f"{self.name}.{op._schema.overload_name}"}
         self.accepts_lazy_bits = not names.isdisjoint(_list_lazy_bit_operators())
 
+    def for_numbers(self, positions: tuple[int, ...]) -> OperatorPlan | None:
+        """Return the plan of the overload that takes numbers at these positions instead of tensors; None without one.
+
+        PyTorch has most operators of two tensors also for a tensor and a number: ``aten::remainder.Scalar``.
+        """
+        if positions not in self._plans_for_numbers:
+            wanted = [("number" if n in positions else kind, name) for n, (kind, name) in enumerate(_types(self._op))]
+            packet = self._op.overloadpacket
+            found = (op for op in (getattr(packet, name) for name in packet.overloads()) if _types(op) == wanted)
+            self._plans_for_numbers[positions] = next(map(plan_of, found), None)
+        return self._plans_for_numbers[positions]
+
     def _read_schema(self, arguments: Any, returned: Any) -> None:
         kinds = [(n, _list_of_tensors(a), a) for n, a in enumerate(arguments)]
         self.tensor_positions = tuple((n, kind) for n, kind, a in kinds if kind is not None and not a.kwarg_only)
@@ -93,6 +107,11 @@ class OperatorPlan:
         writes_first = bool(arguments) and _is_written(arguments[0])
         self.is_inplace = not self.out_names and writes_first and len(returned) == 1 and _is_written(returned[0])
         self.generator_name = next((a.name for a in arguments if str(a.type) == "Optional[Generator]"), None)
+
+
+def _types(op: Any) -> list[tuple[str, str]]:
+    """Return the type of each argument of an operator, and its name if it is a keyword."""
+    return [(str(each.type), each.name if each.kwarg_only else "") for each in op._schema.arguments]
 
 
 @cache
