@@ -20,6 +20,7 @@ import numpy as np
 from devshim.devices.ranges import nearest_bfloat16, require_fit, require_values_fit
 from devshim.errors import messages
 from devshim_backends._mxnet.internals import bfloat16
+from devshim_backends._mxnet.internals.filling import full
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, DEVICE_ARGUMENT, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import is_deferred, require_recordable, require_symbolic
@@ -123,7 +124,7 @@ class MxnetCreation(MxnetTensors):
         exact = not isinstance(value, int) or abs(value) < 2**53
         with numpy_shapes():
             if exact and _has_operator(dtype):
-                return mx.np.full(shape, value, **options)
+                return full(shape, value, **options)
             return self._from_values(np.full(shape, value, options["dtype"]), dtype, options)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

@@ -30,6 +30,7 @@ from devshim_backends._tensorflow import extensions
 from devshim_backends._tensorflow.collectives import TensorflowCollectives
 from devshim_backends._tensorflow.internals import ordering
 from devshim_backends._tensorflow.internals.axes import index_of, mean, reduced_axes
+from devshim_backends._tensorflow.internals.scalars import scalar
 from devshim_backends._tensorflow.internals.unsigned import unsigned_power
 
 if TYPE_CHECKING:
@@ -92,10 +93,6 @@ def _cast(x: Any, dtype: Any) -> Any:
     if x.dtype.is_complex and not tf.as_dtype(dtype).is_complex:
         x = tf.math.real(x)  # tf.cast would warn
     return tf.identity(x) if x.dtype == dtype else tf.cast(x, dtype)
-
-
-def _scalar(value: Any, dtype: Any, x: Any) -> Any:
-    return tf.constant(int(value) if type(value) is bool and dtype != tf.bool else value, dtype)
 
 
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,7 +160,7 @@ def _question(call: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _where(condition: Any, x1: Any, x2: Any, /) -> Any:
-    return with_promotion(DT, _scalar, _cast, lambda a, b: tf.where(condition, a, b))(x1, x2)
+    return with_promotion(DT, scalar, _cast, lambda a, b: tf.where(condition, a, b))(x1, x2)
 
 
 def _same_dtype(arrays: Any) -> list[Any]:
@@ -243,7 +240,7 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
 
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
-    **{name: with_promotion(DT, _scalar, _cast, fn) for name, fn in PROMOTED.items()},
+    **{name: with_promotion(DT, scalar, _cast, fn) for name, fn in PROMOTED.items()},
     "max": _extreme("max", tf.reduce_max),
     "min": _extreme("min", tf.reduce_min),
     "_mean": mean,
@@ -278,7 +275,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     **extensions.FUNCTIONS,
     "cast": _cast,
     "shape": lambda x: tuple(x.shape),
-    "scalar": _scalar,
+    "scalar": scalar,
     "iota": lambda count, x: tf.range(count, dtype=tf.int32),
     "_take_along_last": _take_along_last,
     "_argsort": ordering.argsort,

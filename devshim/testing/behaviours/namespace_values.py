@@ -107,6 +107,22 @@ class NamespaceValuesTests(Kit):
     """The values of the array API's functions on every framework."""
 
     @feature("namespace")
+    def test_a_zero_keeps_its_sign(self, device: Device) -> None:
+        """Numbers 0.0 and -0.0 keep their signs, also one after the other; to divide by them gives two infinities."""
+        x = ds.asarray([1.0, 2.0], dtype="float32", device=device)
+        xp = ds.namespace(x)
+        for zero in (0.0, -0.0, 0.0, -0.0):
+            sign = np.copysign(1.0, zero)
+            with np.errstate(divide="ignore"):
+                assert ds.to_numpy(xp.divide(x, zero)).tolist() == [sign * np.inf] * 2
+            assert ds.to_numpy(xp.copysign(x, zero)).tolist() == [sign, 2 * sign]
+            made = (
+                *(ds.full(2, zero, dtype="float32", device=device), ds.asarray(zero, dtype="float32", device=device)),
+                *(xp.where(x > 5, x, zero), xp.multiply(x, zero)),
+            )
+            assert [np.signbit(ds.to_numpy(each)).all() for each in made] == [sign < 0] * 4
+
+    @feature("namespace")
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
     @pytest.mark.parametrize("axis", [0, -1])
     def test_nans_are_sorted_last(self, dtype: str, axis: int, device: Device) -> None:

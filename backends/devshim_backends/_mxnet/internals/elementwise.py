@@ -13,6 +13,7 @@ import numpy as np
 
 from devshim_backends._array_api.dtypes import KINDS, Dtypes
 from devshim_backends._mxnet.internals import bfloat16, many_axes, whole_numbers
+from devshim_backends._mxnet.internals.filling import full
 from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, IS_2, NAMES, device_code, dtype_code
 from devshim_backends._mxnet.internals.whole_numbers import tensor_if_large
 
@@ -44,7 +45,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def scalar(value: Any, dtype: Any, x: Any) -> Any:
-    return mx.np.full((), value, dtype=DT.name(dtype))
+    return full((), value, dtype=DT.name(dtype))
 
 
 def fill(condition: Any, value: float, x: Any) -> Any:
@@ -54,7 +55,7 @@ def fill(condition: Any, value: float, x: Any) -> Any:
     """
     if len(x.shape) > len(condition.shape):
         condition = many_axes.broadcast(condition.astype("int32"), x.shape)
-    return many_axes.where(condition, value if IS_2 else mx.np.full(x.shape, value, dtype=name_of(x)), x)
+    return many_axes.where(condition, value if IS_2 else full(x.shape, value, dtype=name_of(x)), x)
 
 
 def iota(count: int, x: Any) -> Any:
