@@ -47,8 +47,7 @@ class TestJax(Conformance):
     compiler_refuses: ClassVar[Any] = {
         "jit": {*_moving, "device_of", "placement_of", "require_same_device", "same_device"},
         "scan": {*_moving, "run"},
-        "vmap": {"parallel", *EFFECTS},
-        "grad": {"parallel"},
+        "vmap": {*EFFECTS},
     }
 
     def compilers(self) -> Any:
