@@ -31,6 +31,7 @@ from devshim.world.output import lines
 from devshim.world.rank_process import RankProcess
 from devshim.world.reports import WAITS
 from devshim.world.step_store import StepStore
+from devshim.world.watchdog import end_groups
 
 __all__ = ["Agent", "with_concurrency_groups"]
 
@@ -135,14 +136,14 @@ class Agent:
         started.set()
         status = process.wait()
         if status != 0:
-            _signal(process, signal.SIGKILL)  # processes that it has started
+            end_groups([process.pid])  # processes that it has started
         until = time.monotonic() + _HELD
         for reader in readers:
             while reader.is_alive() and self._news.is_full:  # the launcher has not yet taken what was printed
                 reader.join(0.1)
                 until = time.monotonic() + _HELD
             reader.join(max(until - time.monotonic(), 0))  # processes that the rank has started may hold the pipe open
-        _signal(process, signal.SIGKILL)
+        end_groups([process.pid])
         each.ended.set()
         for reader in readers[1:]:
             reader.join(_HELD)  # it reads what was written, also if a process of another group holds the pipe open
@@ -246,8 +247,8 @@ class Agent:
         until = time.monotonic() + _GRACE
         while time.monotonic() < until and any(process.poll() is None for process in running):
             time.sleep(0.02)
+        end_groups(process.pid for process in running)
         for process in running:
-            _signal(process, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(5)
         with suppress(OSError):

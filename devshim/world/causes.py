@@ -55,6 +55,8 @@ _SEPARATOR = re.compile(r"^ *\+(?:-\+)?-+(?: [\d.]+ -+)?$", re.MULTILINE)
 _WRAPPED = re.compile(r"^SystemError: .* returned a result with an exception set|RankFailedError: ")
 """The last error if a signal handler of the program raised one in a call: the one before is the cause."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+?)\s*$', re.MULTILINE)
+_OF_TRACKER = re.compile(r"^.*resource_tracker\.py:\d+: UserWarning: .*\n?(?:[ \t].*\n?)?", re.MULTILINE)
+"""A warning that multiprocessing prints after the end of a program, and its line of code."""
 _PEER = re.compile(
     r"RankFailedError|RankLateError|Connection closed by peer|Connection reset|Timed out waiting|TIMEOUT self_rank"
     r"|Collective ops is aborted|another task died|Broken pipe|heartbeat|CheckpointError: ds\.\w+ failed on rank \d"
@@ -218,7 +220,7 @@ def _without_border(part: str) -> str:
 
 def _last_line(tail: str) -> str:
     """Return the last nonempty line of an output; of a long line, the beginning."""
-    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    lines = [line.strip() for line in _OF_TRACKER.sub("", tail).splitlines() if line.strip()]
     return lines[-1][:_LONGEST_SHOWN] if lines else ""
 
 

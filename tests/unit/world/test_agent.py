@@ -207,3 +207,43 @@ def test_a_program_may_close_all_descriptors(agent: Agent, tmp_path: Path) -> No
     assert end[2] == 0
     assert "silent" not in (each[2] for each in news if each[0] == "state")
     assert [path.read_text() for path in tmp_path.iterdir()] == [""] * 8
+
+
+SHARED = """
+import os, sys, time
+from multiprocessing.shared_memory import SharedMemory
+block = SharedMemory(create=True, size=1000)
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(block.name)
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+{end}
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(3)", "agent.stop()", "agent.kill()"])
+def test_no_shared_memory_of_a_rank_is_left(agent: Agent, end: str, tmp_path: Path) -> None:
+    """The resource tracker of multiprocessing is in the process group of the rank, and removes it."""
+    program = [sys.executable, "-c", SHARED.format(end=end if end.startswith("os") else ""), str(tmp_path / "name")]
+    other = None
+    if end == "agent.kill()":
+        other = subprocess.Popen([sys.executable, "-c", AGENT, *program])
+    else:
+        agent.start({0: {"RANK": "0"}}, {}, program, b"", None, str(tmp_path))
+    until = time.monotonic() + 60
+    while not (tmp_path / "name").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    block = Path("/dev/shm", (tmp_path / "name").read_text())
+    try:
+        if other is not None:
+            other.kill()
+            other.wait()
+            while block.exists() and time.monotonic() < until:
+                time.sleep(0.02)
+        elif end == "agent.stop()":
+            agent.stop()
+        else:
+            news_until("end", agent)
+        assert not block.exists()
+    finally:
+        block.unlink(missing_ok=True)

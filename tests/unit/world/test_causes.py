@@ -97,10 +97,18 @@ def test_a_group_of_what_peers_report_is_not_the_first_cause() -> None:
     assert not causes.is_of_peers([own])
 
 
+OF_TRACKER = (
+    "/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 1"
+    " leaked shared_memory objects to clean up at shutdown\n  warnings.warn('resource_tracker: There appear to be'\n"
+)
+
+
 @pytest.mark.parametrize(
     ("status", "tail", "more"),
     [
         (1, "loading\nthe data are missing\n\n", "; the last line of its output is: the data are missing"),
+        (1, f"no data\n{OF_TRACKER}", "; the last line of its output is: no data"),
+        (1, OF_TRACKER, ""),
         (2, "train.py: error: no --steps\n", "; the last line of its output is: train.py: error: no --steps"),
         (1, "", ""),
         (3, "a warning\n", ""),
