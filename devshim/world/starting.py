@@ -24,7 +24,7 @@ def main(parent: int, number: int, command: list[str]) -> None:
     if os.getppid() != parent:  # it ended before the line above
         os._exit(70)
     descriptor = os.environ.get(_HEARTBEAT)
-    if descriptor:
+    if descriptor and ":" not in descriptor:  # of a rank; a job that a rank starts inherits the rank's own
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's processes block SIGINT, which children inherit
         os.environ[_HEARTBEAT] = f"{descriptor}:{os.getpid()}"
     os.execvpe(command[0], command, os.environ)
