@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from devshim.cli._console import Column, Grid, say, show
 from devshim.world import node
+from devshim.world.cluster import find_token
 
 __all__ = ["join", "start", "status", "stop"]
 
@@ -21,7 +23,9 @@ def start(listen: str, port: int, simulate: int | None) -> None:
         return
     say("Ray listens on all addresses of this machine, and asks for the token: use a private network.")
     say("On each other machine, copy the token and join:")
-    say(f"  scp {found.listen}:{found.token} {found.token}")
+    folder, token = shlex.quote(str(Path(found.token).parent)), shlex.quote(found.token)
+    say(f"  mkdir -p -m 700 {folder}")
+    say(f"  scp {shlex.quote(f'{found.listen}:{found.token}')} {token}")
     say(f"  devshim cluster join {found.address}")
 
 
@@ -36,11 +40,11 @@ def status() -> int:
     """Print the hosts of the cluster, and return the exit code."""
     here = node.running()
     address = here.address if here else os.environ.get("DEVSHIM_RAY_ADDRESS", "")
-    token = here.token if here else os.environ.get("RAY_AUTH_TOKEN_PATH", "")
-    if not address or not token:
+    if not address or not (here or os.environ.get("RAY_AUTH_TOKEN_PATH")):
         say("No cluster: this machine has no node, and DEVSHIM_RAY_ADDRESS and RAY_AUTH_TOKEN_PATH are not set.")
         return 1
-    hosts = node.connect(address, Path(token)).values()
+    token = Path(here.token) if here else find_token(address)
+    hosts = node.connect(address, token).values()
     grid = Grid(f"The cluster at {address}", [Column("host"), Column("address"), Column("GPUs")])
     for host in hosts:
         grid.rows.append((host.name, host.address, f"{host.cards}{' simulated' if host.simulated else ''}"))
@@ -61,4 +65,4 @@ def stop() -> None:
 
 def _print_variables(found: node.Node) -> None:
     say(f"  export DEVSHIM_RAY_ADDRESS={found.address}")
-    say(f"  export RAY_AUTH_TOKEN_PATH={found.token}")
+    say(f"  export RAY_AUTH_TOKEN_PATH={shlex.quote(found.token)}")

@@ -13,21 +13,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devshim.errors import ArgumentError, UnsupportedError, WorldError
 from devshim.registry.private_paths import is_private
+from devshim.world import ray_start
 from devshim.world.reaching import require_cluster
-
-if TYPE_CHECKING:
-    from devshim.world.job import Job
 
 __all__ = [
     "Host",
+    "control_address",
     "disable_extra_processes",
     "find_token",
     "hosts_of",
@@ -36,7 +35,6 @@ __all__ = [
     "require_ray",
     "restore_sigterm",
     "settings",
-    "share_ranks",
     "start_own",
     "tied",
 ]
@@ -141,10 +139,8 @@ def settings(token: Path, folder: Path, local: bool) -> dict[str, str]:
 
 def start_own(folder: Path) -> None:
     """Start a Ray cluster on this machine, in this process, and connect to it."""
-    import ray
-
     with disable_extra_processes():
-        ray.init(
+        ray_start.init(
             num_cpus=1,  # Ray starts a process for each CPU, and the agent needs none of these processes
             include_dashboard=False,
             log_to_driver=False,
@@ -167,14 +163,12 @@ def connect(address: str, seconds: float) -> None:
         WorldError: No cluster answers there in time, or it does not accept this process.
     """
     until = time.monotonic() + seconds
-    require_cluster(address, seconds)
-    import ray
-
+    require_cluster(address, seconds, Path(os.environ["RAY_AUTH_TOKEN_PATH"]))
     errors: list[Exception] = []
 
     def begin() -> None:
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="CRITICAL")
+            ray_start.init(address=address, log_to_driver=False, logging_level="CRITICAL")
         except Exception as error:
             errors.append(error)
 
@@ -247,6 +241,13 @@ def restore_sigterm(also_default: bool = True) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
+def control_address() -> str:
+    """Return the address of the control process of the cluster to which this process is connected."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def hosts_of() -> dict[str, Host]:
     """Return the hosts of the cluster to which this process is connected: name -> host, in the order of names."""
     import ray
@@ -261,37 +262,3 @@ def hosts_of() -> dict[str, Host]:
         cards, simulated = int(resources.get("GPU", 0)), int(resources.get("sim_gpu", 0))
         found[known] = Host(known, node["NodeID"], node["NodeManagerAddress"], cards or simulated, bool(simulated))
     return dict(sorted(found.items()))
-
-
-def chosen(there: dict[str, Host], names: Iterable[str] | None) -> list[Host]:
-    """Return the hosts with these names, or all hosts.
-
-    Raises:
-        ArgumentError: The cluster has no such host.
-    """
-    wanted = list(there) if names is None else list(names)
-    missing = [name for name in wanted if name not in there]
-    if missing:
-        msg = f"the cluster has no host {', '.join(missing)}: it has {', '.join(there)}"
-        raise ArgumentError(msg, "`devshim cluster status` lists the hosts")
-    return [there[name] for name in wanted]
-
-
-def share_ranks(job: Job, hosts: Sequence[Host]) -> list[int]:
-    """Return how many ranks each host gets."""
-    if not hosts:
-        msg = "no host is left"
-        raise WorldError(msg, "`devshim cluster status` lists the hosts")
-    counts = []
-    for host in hosts:
-        cards = host.cards if job.simulate is None or host.simulated else 0
-        per_rank = job.cards_per_rank if cards else 0
-        wanted = job.ranks_per_host or (cards // per_rank if per_rank else 1)
-        is_short = wanted < 1 or wanted * per_rank > cards or (not cards and job.cards_per_rank > 1)
-        if is_short and job.simulate is None:  # ranks that simulate GPUs of their own need none of the host
-            each = f"{job.cards_per_rank} GPU{'s' if job.cards_per_rank > 1 else ''}"
-            asked = f"{max(wanted, 1)} ranks with {each} each"
-            msg = f"{host.name} has {host.cards} GPUs, which are too few for {asked}"
-            raise ArgumentError(msg, "ask for fewer: ranks_per_host=1, cards_per_rank=1; or simulate them: simulate=2")
-        counts.append(max(wanted, 1))
-    return counts

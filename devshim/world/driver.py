@@ -15,17 +15,23 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devshim.errors import DevshimError, WorldError
 from devshim.world import sessions
+
+if TYPE_CHECKING:
+    from devshim.world.control import ControlProcess
 
 __all__ = ["main"]
 
 _ENDING = 15.0
 """Seconds that the end of a job may take."""
 _AGAIN = 2.0
+_LEAVING = 12.0
+"""Seconds that the end of the ranks may take if the cluster has ended: Ray may wait for it."""
 
 
 def main(descriptor: int, folder: Path) -> None:
@@ -46,6 +52,9 @@ def main(descriptor: int, folder: Path) -> None:
                 gone.set()
                 time.sleep(0 if ended.is_set() else _ENDING)  # until `_leave_with_caller` interrupts
 
+    def send(error: DevshimError) -> None:
+        notify("error", type(error).__name__, error.problem, error.hint, _facts(error))
+
     def interrupt(*_: Any) -> None:
         if not ended.is_set():
             raise KeyboardInterrupt
@@ -54,22 +63,28 @@ def main(descriptor: int, folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: gone.set())  # sent by the kernel when the caller has ended
     threading.Thread(target=_leave_with_caller, args=(ended, gone), daemon=True).start()
     threading.Thread(target=_read_to_the_end, args=(gone,), daemon=True).start()
+    control = None
     try:
-        from devshim.world import cluster, watching
+        from devshim.world import cluster, restarts
+        from devshim.world.control import ControlProcess
 
         if job.cluster is None:
             cluster.start_own(folder)
         else:
             cluster.connect(job.cluster, job.start_timeout)
         signal.signal(signal.SIGTERM, lambda *_: gone.set())  # Ray has set a handler that prints
-        results = watching.run(job, notify)
+        control = ControlProcess(cluster.control_address(), lambda: _leave_cluster(ended, control, send))
+        control.watch()
+        results = restarts.run(job, notify, control)
         ended.set()
         notify("done", results)
     except KeyboardInterrupt:
         ended.set()
+        if control is not None and control.is_lost:
+            send(control.error())
     except DevshimError as error:
         ended.set()
-        notify("error", type(error).__name__, error.problem, error.hint, _facts(error))
+        send(error)
     except Exception as error:
         import traceback
 
@@ -78,7 +93,7 @@ def main(descriptor: int, folder: Path) -> None:
         notify("error", WorldError.__name__, f"the launcher failed: {type(error).__name__}: {error}", None, {})
     finally:
         ended.set()
-        _shut_down()
+        _shut_down(control is not None and control.is_lost)
         if os.getppid() != caller:  # it was killed
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -103,12 +118,24 @@ def _leave_with_caller(ended: threading.Event, gone: threading.Event) -> None:
     os._exit(1)  # it is stuck: ending it ends every process that it started
 
 
-def _shut_down() -> None:
+def _leave_cluster(ended: threading.Event, control: ControlProcess | None, send: Callable[..., None]) -> None:
+    """End the job after the end of its cluster: interrupt the main thread, or end this process if Ray blocks it."""
+    if ended.is_set() or control is None:
+        return
+    _thread.interrupt_main()
+    if not ended.wait(_LEAVING):
+        send(control.error())
+        os._exit(1)
+
+
+def _shut_down(is_lost: bool) -> None:
     ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized():
+    if ray is not None and ray.is_initialized() and not is_lost:
         ray.shutdown()
     if os.getsid(0) == os.getpid():
         sessions.end(os.getpid())
+    if is_lost:
+        os._exit(1)  # Ray would wait for the cluster
     gc.freeze()  # Python would search Ray's modules for garbage several times before it ends
 
 

@@ -22,7 +22,7 @@ from devshim.contract.rank_engines import collective_timeout
 from devshim.contract.ranks import Place
 from devshim.errors import WorldError
 from devshim.registry.processes import system_facts
-from devshim.world import cluster, folders, siblings
+from devshim.world import cluster, folders, ray_start, siblings
 from devshim.world.reaching import require_cluster, unconnected_error
 
 __all__ = ["join", "start_time", "write_facts"]
@@ -53,7 +53,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
         atexit.register(folders.remove, folder)
         ray = imported()
         with cluster.disable_extra_processes(), cluster.restore_sigterm(also_default=False):
-            found = ray.init(
+            found = ray_start.init(
                 address="local",
                 num_cpus=1,
                 num_gpus=0,
@@ -71,7 +71,7 @@ def join(imported: Callable[[], Any], place: Place, options: dict[str, Any]) -> 
     _set_token(facts["token"])
     ray = imported()
     with cluster.restore_sigterm():
-        ray.init(address=facts["address"], _node_ip_address="127.0.0.1", namespace=namespace, **options)
+        ray_start.init(address=facts["address"], _node_ip_address="127.0.0.1", namespace=namespace, **options)
     return ray
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -21,15 +22,18 @@ from pathlib import Path
 
 from devshim.errors import WorldError
 from devshim.registry.private_paths import is_private
-from devshim.world import cluster, folders
+from devshim.registry.processes import system_facts
+from devshim.world import cluster, folders, sessions
 from devshim.world.local_ray import start_time, write_facts
 from devshim.world.reaching import require_cluster, split_address
+from devshim.world.watchdog import is_tracker
 
 __all__ = ["Node", "connect", "join", "own_address", "running", "start", "state_folder", "stop"]
 
 _READY = "Ray runtime started."
 _STARTING = 90.0
-_ENDING = 20.0
+_ENDING = 5.0
+_MOMENT = 0.02
 _ANSWERING = 10.0
 """Seconds in which a cluster must answer."""
 
@@ -71,7 +75,9 @@ def state_folder() -> Path:
     except OSError as error:
         msg = f"the folder {folder} for the token of a cluster cannot be made: {error.strerror}"
         raise WorldError(msg, "set XDG_STATE_HOME to a folder that you can write to") from error
-    return cluster.require_private(folder, f"chmod 700 {folder}, or remove it: it contains the cluster's token")
+    return cluster.require_private(
+        folder, f"chmod 700 {shlex.quote(str(folder))}, or remove it: it contains the cluster's token"
+    )
 
 
 def running() -> Node | None:
@@ -96,15 +102,10 @@ def start(listen: str, port: int, simulate: int | None = None) -> Node:
     """
     cluster.require_ray()
     _require_none()
-    with socket.socket() as free:
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            free.bind((listen, port))
-        except OSError as error:
-            msg = f"the cluster cannot listen on {listen}:{port}: {error.strerror}"
-            raise WorldError(
-                msg, "give an address of this machine and a free port: --listen 10.0.0.1 --port 6380"
-            ) from error
+    reason = _why_unbound(listen, port)
+    if reason:
+        msg = f"the cluster cannot listen on {listen}:{port}: {reason}"
+        raise WorldError(msg, "give an address of this machine and a free port: --listen 10.0.0.1 --port 6380")
     token = state_folder() / "token"
     token.unlink(missing_ok=True)
     cluster.make_token(token.parent)
@@ -129,31 +130,40 @@ def join(address: str, token: Path | None = None, listen: str | None = None, sim
     host, port = split_address(address)
     cluster.require_ray()
     _require_none()
+    if is_loopback(host):
+        msg = f"no other machine can join the cluster at {address}: {host} is the address of one machine for itself"
+        raise WorldError(msg, "start the cluster with --listen and an address of its machine, and join that address")
     found = state_folder() / "token" if token is None else token
     if not found.is_file():
         msg = f"the token {found} is missing, and without a token anybody could join"
-        raise WorldError(msg, f"copy it from the machine that started the cluster: scp {host}:{found} {found}")
+        raise WorldError(msg, "copy it from the machine that started the cluster: `devshim cluster start` printed how")
     if not is_private(found.resolve()):
         msg = f"others may read the token {found}"
-        raise WorldError(msg, f"chmod 600 {found}")
-    require_cluster(address, _ANSWERING)
-    return _start([f"--address={address}"], address, listen or own_address(host, port), found, simulate)
+        raise WorldError(msg, f"chmod 600 {shlex.quote(str(found))}")
+    require_cluster(address, _ANSWERING, found, "see whether it runs, and whether this is what its start printed")
+    own = listen or own_address(host, port)
+    reason = "the other machines cannot reach it" if is_loopback(own) else _why_unbound(own, 0)
+    if reason:
+        msg = f"this machine cannot join with the address {own}: {reason}"
+        raise WorldError(msg, "give the address that it has in the private network: --listen 10.0.0.2")
+    return _start([f"--address={address}"], address, own, found, simulate)
 
 
 def stop() -> Node | None:
-    """End the node of this machine and all processes that it started; return it, or None if there was none."""
+    """End the node of this machine and all processes that it started; return it, or None if there was none.
+
+    All end at once, as if the machine was lost: Ray would wait 20 seconds for a job, and meanwhile report its end as
+    that of a process, and place others on the node.
+    """
     node = running()
     if node is not None:
         tree = _tree(node.process)
-        with suppress(ProcessLookupError):
-            os.kill(node.process, signal.SIGTERM)
         until = time.monotonic() + _ENDING
-        while time.monotonic() < until and any(start_time(process) == began for process, began in tree.items()):
-            time.sleep(0.1)
-        for process, began in tree.items():
-            if start_time(process) == began:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+        while (left := [each for each, began in tree.items() if _runs(each, began)]) and time.monotonic() < until:
+            _kill([each for each in left if not is_tracker(each)])  # trackers remove what ranks have left, and end
+            time.sleep(_MOMENT)
+        _kill(left)
+        sessions.end(node.process)  # processes that were started meanwhile
         folders.remove(Path(node.folder))
     (state_folder() / "node.json").unlink(missing_ok=True)
     return node
@@ -198,16 +208,44 @@ def _start(
             start_new_session=True,
         )
     node = Node(address, listen, process.pid, start_time(process.pid), str(token), str(folder), is_first)
-    write_facts(log.with_name("node.json"), asdict(node))
+    try:
+        write_facts(log.with_name("node.json"), asdict(node))
+        _wait_for(process, log)
+    except BaseException:  # also after Ctrl-C, the machine must not join later
+        stop()
+        sessions.finish(process, 0)
+        folders.remove(folder)
+        raise
+    return node
+
+
+def _wait_for(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a node has started."""
     until = time.monotonic() + _STARTING
     while _READY not in log.read_text(errors="replace"):
         if process.poll() is not None or time.monotonic() > until:
-            stop()
             said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
             msg = f"Ray did not start: {' '.join(said) or 'it printed nothing'}"
             raise WorldError(msg, f"all of its output is in {log}")
         time.sleep(0.1)
-    return node
+
+
+def is_loopback(host: str) -> bool:
+    """Return True for an address of a machine that no other machine reaches."""
+    return host.startswith("127.") or host in ("localhost", "::1")
+
+
+def _why_unbound(listen: str, port: int) -> str:
+    """Return why this machine cannot listen on an address; empty if it can."""
+    if listen in ("0.0.0.0", "::", ""):
+        return "the others need one address by which they reach this machine"
+    with socket.socket(socket.AF_INET6 if ":" in listen else socket.AF_INET) as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            free.bind((listen, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
 
 
 def own_address(host: str, port: int) -> str:
@@ -235,3 +273,17 @@ def _tree(process: int) -> dict[int, str]:
                 for child in (task / "children").read_text().split():
                     found.update(_tree(int(child)))
     return found
+
+
+def _runs(process: int, began: str) -> bool:
+    """Return True if a process has not ended; its parent may not yet have waited for one that has."""
+    with suppress(OSError):
+        facts = system_facts(process)
+        return facts[19] == began and facts[0] not in ("Z", "X")
+    return False
+
+
+def _kill(processes: list[int]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)

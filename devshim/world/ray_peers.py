@@ -17,6 +17,7 @@ import numpy as np
 
 from devshim.contract.rank_engines import collective_timeout
 from devshim.errors import UnsupportedError
+from devshim.world import ray_start
 from devshim.world.cluster import find_token, restore_sigterm
 from devshim.world.portable import MOST_RANKS
 from devshim.world.reaching import require_cluster, unconnected_error
@@ -143,15 +144,16 @@ class RayPeers:
         if not address:
             raise _without_cluster(place)
         if _JOB not in os.environ:  # devshim's own launcher has set what Ray needs, and names a host that is lost
-            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(find_token(address)))
-            require_cluster(address, place.timeout)
+            token = find_token(address)
+            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
+            require_cluster(address, place.timeout, token)
         ray = _import_ray(place)
         # Without this, Ray would wait for half a second at the end, to show the output of its own processes.
         atexit.register(ray.shutdown)
         own = {"_node_ip_address": place.addresses[place.rank]} if place.addresses else {}
         job = os.environ.get(_JOB) or f"devshim-{place.engine_address}"
         with restore_sigterm():
-            ray.init(address=address, namespace=job, **own, **quiet)
+            ray_start.init(address=address, namespace=job, **own, **quiet)
         return ray
 
     def _start_store(self) -> bool:

@@ -1,4 +1,4 @@
-"""The launcher's view of a job: place the agents, start the ranks, and wait for their results or the first failure."""
+"""One start of a job: place the agents, start the ranks, and wait for their results or the first failure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from devshim.errors import HostLostError, WorldError
+from devshim.errors import WorldError
 from devshim.world import agents, causes, lost_agents, rank_environment
 from devshim.world.agent import with_concurrency_groups
-from devshim.world.cluster import Host, chosen, hosts_of, share_ranks
-from devshim.world.job import Job, require_possible
+from devshim.world.cluster import Host
+from devshim.world.job import Job
 from devshim.world.late_ranks import find_late, find_stuck
 
-__all__ = ["run"]
+__all__ = ["Attempt"]
 
 _GRACE = 1.5
 """Seconds in which further ranks may fail before the first cause is chosen."""
@@ -27,36 +27,6 @@ _MOMENT = 0.1
 REPORTS = 50.0
 """The maximum number of progress reports per second, from all agents together."""
 Listener = Callable[..., None]
-
-
-def run(job: Job, notify: Listener) -> list[bytes | None]:
-    """Run a job, again after a failure if it requests that, and return the pickled result of each rank.
-
-    Raises:
-        WorldError: It failed, or could not start.
-    """
-    lost, first = list[str](), 0
-    for attempt in range(job.retries + 1):
-        there = {name: host for name, host in hosts_of().items() if name not in lost}
-        names = None if job.hosts is None else [name for name in job.hosts if name not in lost]
-        hosts = chosen(there, names)
-        counts = share_ranks(job, hosts)
-        size = sum(counts)
-        first = first or size
-        require_possible(job.min_ranks, first)
-        least = first if job.min_ranks is None else job.min_ranks
-        if attempt and size < least:
-            msg = f"{size} ranks are left, and at least {least} are needed"
-            raise WorldError(msg, f"allow fewer: min_ranks={size}" if size else "check the hosts")
-        try:
-            return Attempt(job, hosts, counts, attempt, notify).run()
-        except WorldError as error:
-            if isinstance(error, HostLostError):
-                lost.append(error.host)
-            if attempt == job.retries:
-                raise
-            notify("again", attempt + 1, error.problem)
-    raise AssertionError
 
 
 class Attempt:
@@ -85,6 +55,7 @@ class Attempt:
         self.unreachable: lost_agents.Unreachable = lost_agents.Unreachable()
 
     def run(self) -> list[bytes | None]:
+        """Return the pickled result of each rank; in any case, end all ranks and agents."""
         try:
             self._place()
             self._start()

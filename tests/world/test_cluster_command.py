@@ -22,6 +22,13 @@ from devshim.testing.ports import free_port
 from devshim.world import node
 
 PROGRAM = "import os; print(os.environ['RANK'], os.environ['DEVSHIM_SIMULATE_GPUS'])"
+LONG = """
+import os, time
+import devshim as ds
+world = ds.world()
+print(world.attempt, *world.all_gather(os.environ["DEVSHIM_SIMULATE_GPUS"]), flush=True)
+time.sleep(100)
+"""
 
 
 def command(folder: Path, *words: str, **variables: str) -> Any:
@@ -58,13 +65,15 @@ def test_a_cluster_of_this_machine_alone_listens_on_loopback(tmp_path: Path) -> 
 
 def test_a_cluster_of_two_hosts(tmp_path: Path) -> None:
     here, port = own_address(), free_port()
-    first, second = tmp_path / "first", tmp_path / "second"
+    first, second = tmp_path / "the first", tmp_path / "second"
     address, token = f"{here}:{port}", first / "devshim/cluster/token"
     try:
         done = command(first, "cluster", "start", "--listen", here, "--port", str(port), "--simulate", "1")
         assert done.returncode == 0, done.stderr
         assert f"export DEVSHIM_RAY_ADDRESS={address}\n" in done.stdout
-        assert f"export RAY_AUTH_TOKEN_PATH={token}\n" in done.stdout
+        assert f"export RAY_AUTH_TOKEN_PATH='{token}'\n" in done.stdout
+        assert f"mkdir -p -m 700 '{token.parent}'\n" in done.stdout
+        assert f"scp '{here}:{token}' '{token}'\n" in done.stdout
         assert token.stat().st_mode & 0o777 == 0o600
         again = command(first, "cluster", "start", "--port", str(port))
         assert again.returncode == 1
@@ -90,18 +99,52 @@ def test_a_cluster_of_two_hosts(tmp_path: Path) -> None:
             [here, "1 simulated"],
             [here, "1 simulated"],
         ]
-        variables = {"DEVSHIM_RAY_ADDRESS": address, "RAY_AUTH_TOKEN_PATH": str(token)}
-        ran = command(first, "launch", "-c", PROGRAM, **variables)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        assert sorted(line.rpartition("] ")[2] for line in ran.stdout.splitlines() if "] " in line) == ["0 1", "1 1"]
+        wrong = tmp_path / "wrong"
+        wrong.touch(mode=0o600)
+        wrong.write_text("0" * 64)
+        for each in (("cluster", "status"), ("launch", "-c", PROGRAM)):
+            refused = command(tmp_path, *each, DEVSHIM_RAY_ADDRESS=address, RAY_AUTH_TOKEN_PATH=str(wrong))
+            said = " ".join((refused.stdout + refused.stderr).split())
+            assert f"the cluster at {address} refuses the token" in said
+            assert "Unauthenticated" not in said  # from Ray
+        assert _stop_during_a_job(first, second, DEVSHIM_RAY_ADDRESS=address, RAY_AUTH_TOKEN_PATH=str(token)) == address
     finally:
-        nodes = [*_processes(first), *_processes(second)]
-        started = [process for each in nodes for process in descendants(each)]
-        ended = [command(folder, "cluster", "stop").stdout for folder in (second, first)]
-    assert ended == [f"This machine has left the cluster at {address}.\n", f"The cluster at {address} has ended.\n"]
-    assert [each for each in started if Path(f"/proc/{each}").exists()] == []
+        for folder in (second, first):
+            command(folder, "cluster", "stop")
+    late = command(second, *words)
+    said = " ".join(late.stderr.split())
+    assert f"no Ray cluster answers at {address}: connection refused" in said
+    assert "DEVSHIM_RAY_ADDRESS" not in said
     assert command(first, "cluster", "status").returncode == 1
     assert command(first, "cluster", "stop").stdout == "This machine has no node of a cluster.\n"
+
+
+def _stop_during_a_job(first: Path, second: Path, **variables: str) -> str:
+    """Stop the node of the second machine during a job, and then that of the first one; return what has ended."""
+    words = [sys.executable, "-m", "devshim", "launch", "--retries", "2", "--min-ranks", "1", "-c", LONG]
+    with subprocess.Popen(words, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        lines: list[str] = []
+
+        def read(until: str) -> str:
+            while not (lines and until in lines[-1]):
+                line = job.stdout.readline()  # type: ignore[union-attr]
+                assert line, lines
+                lines.append(line)
+            return lines[-1]
+
+        read("] 0 1 1")
+        started = [process for each in (first, second) for node in _processes(each) for process in descendants(node)]
+        assert command(second, "cluster", "stop").stdout.startswith("This machine has left the cluster at ")
+        assert "lost with its host, or the host is unreachable; starting again (attempt 1)" in read("starting again")
+        read("] 1 1")
+        ended = command(first, "cluster", "stop").stdout
+        said = read("the job failed")
+        assert job.wait() == 1
+    address = ended.removeprefix("The cluster at ").removesuffix(" has ended.\n")
+    assert f": the cluster at {address} has ended, or its first machine is unreachable: connection refused. The" in said
+    assert [each for each in started if Path(f"/proc/{each}").exists()] == []
+    return address
 
 
 def _processes(folder: Path) -> list[int]:
@@ -134,7 +177,6 @@ def test_nothing_waits_for_a_cluster_that_does_not_run(tmp_path: Path, no_cluste
     token.write_text("0123456789abcdef" * 4)
     variables = {"DEVSHIM_RAY_ADDRESS": address, "RAY_AUTH_TOKEN_PATH": str(token)}
     calls = [("launch", "--start-timeout", "4s", "-c", PROGRAM), ("cluster", "status")]
-    calls += [("cluster", "join", address, "--token", str(token))] if is_closed else []
     for words in calls:
         began = time.monotonic()
         done = command(tmp_path, *words, **variables)

@@ -194,15 +194,22 @@ def test_nothing_is_left_if_the_caller_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("host")
 def test_the_command_says_what_happened(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
+    """The names of the program and its arguments are not text in the locale, and Ray sends both."""
+    script = tmp_path / "prög" / "train.py"
+    script.parent.mkdir()
     script.write_text(
-        "import os, sys\nprint('rank', os.environ['RANK'])\nif sys.argv[1:] == ['bad']:\n    int('x')\n"
-        "def leave():\n    sys.exit('no data')\nif sys.argv[1:] == ['leave']:\n    leave()\n"
+        "import devshim as ds, os, sys\nds.world().barrier(); print('rank', os.environ['RANK'])\n"
+        "if sys.argv[2:] == ['bad']:\n    int('x')\n"
+        "def leave():\n    sys.exit('no data')\nif sys.argv[2:] == ['leave']:\n    leave()\n"
     )
     command = [sys.executable, "-m", "devshim", "launch", "--ranks", "2", "--simulate", "1", str(script)]
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *words], capture_output=True, text=True, timeout=90)
+    def run(*words: str | bytes) -> subprocess.CompletedProcess[str]:
+        variables = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+        words = (b"\xff", *words)
+        return subprocess.run(
+            [*command, *words], cwd=script.parent, env=variables, capture_output=True, text=True, timeout=90
+        )
 
     with ThreadPoolExecutor(3) as pool:
         good, bad, left = pool.map(lambda words: run(*words), ([], ["bad"], ["leave"]))

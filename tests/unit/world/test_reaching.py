@@ -66,6 +66,77 @@ def test_a_server_that_is_no_cluster_is_refused(
     assert caught.value.problem == f"no Ray cluster answers at {address}: {reason}"
 
 
+STATUS = b"@\x0bgrpc-status"
+
+
+@pytest.fixture
+def called() -> Iterator[Callable[[bytes], tuple[str, list[bytes]]]]:
+    """Yield a function that starts a server of HTTP/2, which answers a call; it returns its address and the calls."""
+    with ExitStack() as opened:
+
+        def start(answer: bytes) -> tuple[str, list[bytes]]:
+            server = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+            calls: list[bytes] = []
+
+            def once() -> None:
+                with server.accept()[0] as peer:
+                    assert peer.recv(1000).startswith(b"PRI * HTTP/2.0")
+                    peer.sendall(SETTINGS)
+                    calls.append(peer.recv(4000))
+                    peer.sendall(answer)
+
+            thread = threading.Thread(target=once)
+            opened.callback(thread.join)
+            thread.start()
+            return f"127.0.0.1:{server.getsockname()[1]}", calls
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (STATUS + b"\x010", ""),
+        (STATUS + b"\x0212", ""),  # another version of Ray, which does not have this call
+        (STATUS + b"\x0216", "the cluster at {address} refuses the token {token}"),
+        (b"", "a server answers at {address}, but it has not accepted this process"),
+    ],
+)
+def test_a_token_is_checked_before_ray_starts(
+    called: Callable[[bytes], tuple[str, list[bytes]]], answer: bytes, said: str, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret" * 50 + "\n")
+    address, calls = called(answer)
+    if said:
+        with pytest.raises(ds.WorldError) as caught:
+            reaching.require_cluster(address, 5, token)
+        assert caught.value.problem == said.format(address=address, token=token)
+    else:
+        reaching.require_cluster(address, 5, token)
+    # 300 + 7 characters: 127, and 180 in groups of seven bits
+    assert b"\rauthorization" + bytes((127, 180, 1)) + b"Bearer " + b"secret" * 50 in calls[0]
+
+
+def test_a_cluster_that_does_not_answer_a_call_is_an_error_in_time(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=lambda: kept.append(server.accept()[0]) or kept[0].sendall(SETTINGS))
+        kept: list[socket.socket] = []
+        thread.start()
+        with pytest.raises(ds.WorldError, match="but it has not accepted this process"):
+            reaching.require_cluster(f"127.0.0.1:{server.getsockname()[1]}", 0.5, token)
+        thread.join()
+        kept[0].close()
+
+
+def test_the_hint_names_what_gave_the_address() -> None:
+    with pytest.raises(ds.WorldError) as caught:
+        reaching.require_cluster(f"127.0.0.1:{free_port()}", 5, hint="see the argument")
+    assert caught.value.hint == "see the argument"
+
+
 def test_a_server_with_tls_gets_no_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would not answer one in plain text. Ray itself connects next, with the certificates."""
     monkeypatch.setenv("RAY_USE_TLS", "1")

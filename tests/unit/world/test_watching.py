@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 import devshim as ds
-from devshim.world import watching
+from devshim.world import restarts
 from devshim.world.causes import Ended, Report
-from devshim.world.cluster import Host, share_ranks
+from devshim.world.cluster import Host
+from devshim.world.control import ControlProcess
 from devshim.world.job import Job
+from devshim.world.restarts import share_ranks
 from devshim.world.watching import Attempt
 
 SUM = "all_reduce, sum of float32 (10,)"
@@ -127,15 +129,17 @@ SIMULATED = Host("a", "", "127.0.0.1", 2, True)
 
 
 def test_more_ranks_than_gpus_are_refused() -> None:
-    with pytest.raises(ds.ArgumentError, match="a has 2 GPUs, which are too few for 3 ranks with 1 GPU each"):
+    with pytest.raises(ds.ArgumentError, match="a has 2 GPUs, too few for 3 ranks with 1 GPU each"):
         share_ranks(Job(ranks_per_host=3), [SIMULATED])
+    with pytest.raises(ds.ArgumentError, match="a has 1 GPU, too few for 1 rank with 2 GPUs each"):
+        share_ranks(Job(cards_per_rank=2), [Host("a", "", "127.0.0.1", 1, True)])
 
 
 def test_a_job_cannot_restart_with_more_ranks_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of ranks may depend on the hosts' GPUs, which are known once the cluster is."""
-    monkeypatch.setattr(watching, "hosts_of", lambda: {"a": SIMULATED})
+    monkeypatch.setattr(restarts, "hosts_of", lambda: {"a": SIMULATED})
     with pytest.raises(ds.ArgumentError, match="min_ranks is 3, and the job has 2 ranks before any host is lost"):
-        watching.run(Job(min_ranks=3), lambda *_: None)
+        restarts.run(Job(min_ranks=3), lambda *_: None, ControlProcess("127.0.0.1:1", lambda: None))
 
 
 def test_ranks_that_simulate_gpus_of_their_own_need_none_of_the_host() -> None:
