@@ -53,6 +53,13 @@ Results of integers that do not fit wrap, as in NumPy. `pow` of JAX reads only s
 exponent, so exponents of 64 and more give other values. PaddlePaddle has few functions of float16 on
 the CPU, and raises its own error for the others.
 
+`clip` takes Python bounds outside the range of an integer dtype. On TensorFlow, PaddlePaddle and
+MXNet, so do comparisons and `divide`. Other functions drop the bits of such a number that do not fit,
+or raise the framework's error: NumPy raises `OverflowError`.
+
+`sqrt` of float32 on PaddlePaddle (3.3) is NaN for infinity in tensors of eight elements or more, and
+0.0 for -0.0: these are values of its own kernel.
+
 Without `jax_enable_x64`, indices of JAX are int32: the results of `argmax`, `argmin`, `argsort`,
 `nonzero`, `searchsorted` and `count_nonzero`, and the indices of the `unique` functions. On the other
 frameworks they are int64.

@@ -6,6 +6,8 @@ import math
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from devshim_backends._array_api.dtypes import KINDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -13,12 +15,27 @@ if TYPE_CHECKING:
 
 NUMBERS = frozenset({bool, int, float, complex})
 """The Python types that a function of two arguments takes together with a tensor."""
+COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
+"""The functions whose results are right for numbers outside the range of an integer dtype."""
 
 
 def with_promotion(
-    dtypes: Dtypes, scalar: Callable[[Any, Any, Any], Any], cast: Callable[[Any, Any], Any], fn: Callable[..., Any]
+    dtypes: Dtypes,
+    scalar: Callable[[Any, Any, Any], Any],
+    cast: Callable[[Any, Any], Any],
+    fn: Callable[..., Any],
+    kind: str = "",
 ) -> Callable[..., Any]:
-    """Return a function of two tensors, or a tensor and a number, that promotes their dtypes as the standard does."""
+    """Return a function of two tensors, or a tensor and a number, that promotes their dtypes as the standard does.
+
+    Args:
+        dtypes: The framework's dtypes.
+        scalar: Returns a number as a tensor of a dtype, on the device of another tensor.
+        cast: Returns a tensor in a dtype.
+        fn: The function of two tensors of one dtype.
+        kind: The function's name: comparisons and quotients of whole numbers take numbers of any size.
+    """
+    compares, divides = kind in COMPARISONS, kind == "divide"
 
     @wraps(fn)
     def promote(x1: Any, x2: Any, /) -> Any:
@@ -27,9 +44,20 @@ def with_promotion(
             return fn(x1, x2)
         name = dtypes.result_name(x1, x2)
         like = x2 if kinds[0] in NUMBERS else x1
+        if (compares or divides) and int in kinds and name in KINDS["integral"]:
+            fitted = [_within(dtypes, name, x) if type(x) is int else x for x in (x1, x2)]
+            if fitted[0] is not x1 or fitted[1] is not x2:
+                name = "float64" if compares else "float32"
+                x1, x2 = fitted if compares else (x1, x2)
         return fn(*(_as_dtype(dtypes, scalar, cast, x, name, like) for x in (x1, x2)))
 
     return promote
+
+
+def _within(dtypes: Dtypes, name: str, value: int) -> Any:
+    """Return a whole number, or an infinite one if it is outside the range of an integer dtype."""
+    info = dtypes.iinfo(name)
+    return value if info.min <= value <= info.max else math.copysign(math.inf, value)
 
 
 def _as_dtype(dtypes: Dtypes, scalar: Any, cast: Any, x: Any, name: str, like: Any) -> Any:
@@ -94,10 +122,22 @@ def trunc(xp: Any, x: Any, /) -> Any:
 def clip(xp: Any, x: Any, /, min: Any = None, max: Any = None) -> Any:
     found, kept = x, xp.dtypes.get(x)
     if min is not None:
-        found = xp.maximum(found, min)
+        found = xp.maximum(found, _bound(xp, x, min))
     if max is not None:
-        found = xp.minimum(found, max)
+        found = xp.minimum(found, _bound(xp, x, max))
     return xp.positive(x) if found is x else xp.astype(found, kept, copy=False)
+
+
+def _bound(xp: Any, x: Any, bound: Any) -> Any:
+    """Return a bound; for a tensor of integers, a Python number as an integer of its dtype."""
+    if type(bound) not in (int, float) or not xp.dtypes.is_kind(x, "integral"):
+        return bound
+    return bound_in_range(bound, xp.dtypes.iinfo(xp.dtypes.name(x)))
+
+
+def bound_in_range(bound: float, info: Any) -> Any:
+    """Return a bound of integers as the nearest integer of their dtype towards zero; NaN unchanged."""
+    return bound if bound != bound else int(max(info.min, min(bound, info.max)))
 
 
 def isfinite(xp: Any, x: Any, /) -> Any:

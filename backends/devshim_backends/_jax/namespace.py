@@ -19,6 +19,7 @@ from jax._src.array import ArrayImpl
 
 from devshim.contract.backend import Backend
 from devshim.contract.namespaces import ABOUT_DTYPES, native_functions, requiring_axis
+from devshim_backends._array_api.elementwise import bound_in_range
 from devshim_backends._array_api.following import follow_tensors
 from devshim_backends._jax.internals.widths import NARROW, enable_x64, is_wide
 
@@ -35,6 +36,7 @@ class JaxNamespace(Backend):
         found |= {name: _ask_both_parts(found[name]) for name in ("all", "any")}
         found |= {name: _at_any_diagonal(found[name]) for name in ("tril", "triu")}
         found["take"] = requiring_axis(found["take"])
+        found["clip"] = _with_bounds_in_range(found["clip"])
         return {
             name: fn
             if name in ABOUT_DTYPES - {"result_type"}
@@ -63,6 +65,19 @@ def _at_any_diagonal(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn(x, k=k)
 
     return select
+
+
+def _with_bounds_in_range(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``clip`` for Python bounds outside the range of an integer dtype, of which JAX drops bits (0.10)."""
+
+    @wraps(fn)
+    def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
+        kind = getattr(x, "dtype", None)
+        if (type(min) is int or type(max) is int) and kind is not None and jnp.issubdtype(kind, jnp.integer):
+            min, max = (bound_in_range(b, jnp.iinfo(kind)) if type(b) is int else b for b in (min, max))
+        return fn(x, min, max)
+
+    return clip
 
 
 def _at_full_width(backend: Backend, native: Callable[..., Any], followed: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,6 +29,34 @@ def _cholesky(x: Any, /, *, upper: bool = False) -> Any:
     return paddle.linalg.cholesky(x, upper=upper)
 
 
+def _qr(x: Any, /, *, mode: str = "reduced") -> results.QRResult:
+    """Return both factors; their gradients end the process natively if only one of them is used (3.3)."""
+    q, r = paddle.linalg.qr(x, mode)
+    if x.stop_gradient:
+        return results.QRResult(q, r)
+    return results.QRResult(q + 0 * r.sum(), r + 0 * q.sum())
+
+
+def _eigvals(x: Any, /) -> Any:
+    """Return eigenvalues, with the gradient of ``eig``: that of ``eigvals`` is silently zero (3.3)."""
+    return paddle.linalg.eigvals(x) if x.stop_gradient else paddle.linalg.eig(x)[0]
+
+
+def _eigvalsh(x: Any, /) -> Any:
+    """Return eigenvalues with their gradient; that of ``eigvalsh`` is wrong for stacks of matrices (3.3).
+
+    ``change`` is zero, and has the gradient of the matrix. The gradient of ``eigh`` is NaN for equal eigenvalues.
+    """
+    if x.stop_gradient:
+        return paddle.linalg.eigvalsh(x)
+    values, vectors = paddle.linalg.eigh(x.detach())
+    change = x - x.detach()
+    order = [*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2]
+    change = (change + paddle.conj(paddle.transpose(change, order))) / 2
+    moved = (paddle.conj(vectors) * paddle.matmul(change, vectors)).sum(-2)
+    return values + (paddle.real(moved) if moved.dtype != values.dtype else moved)
+
+
 def _slogdet(x: Any, /) -> results.SlogdetResult:
     found = paddle.linalg.slogdet(x)
     return results.SlogdetResult(found[0], found[1])
@@ -82,10 +110,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linalg.det": lambda x, /: paddle.linalg.det(x),
     "linalg.eig": lambda x, /: results.EigResult(*paddle.linalg.eig(x)),
     "linalg.eigh": lambda x, /: results.EigResult(*paddle.linalg.eigh(x)),
-    "linalg.eigvals": lambda x, /: paddle.linalg.eigvals(x),
-    "linalg.eigvalsh": lambda x, /: paddle.linalg.eigvalsh(x),
+    "linalg.eigvals": _eigvals,
+    "linalg.eigvalsh": _eigvalsh,
     "linalg.inv": lambda x, /: paddle.linalg.inv(x),
-    "linalg.qr": lambda x, /, *, mode="reduced": results.QRResult(*paddle.linalg.qr(x, mode)),
+    "linalg.qr": _qr,
     "linalg.slogdet": _slogdet,
     "linalg.solve": _solve,
     "linalg.svd": _svd,

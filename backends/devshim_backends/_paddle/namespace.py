@@ -31,6 +31,8 @@ from devshim_backends._paddle.internals.kernels import (
     WIDE,
     argsort,
     cast,
+    cumulative,
+    floor_divide,
     in_wider,
     iota,
     logarithm,
@@ -225,7 +227,7 @@ SAME = {
 
 PROMOTED = {
     **{name: in_wider(getattr(paddle, name)) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
-    "floor_divide": in_wider(paddle.floor_divide),
+    "floor_divide": in_wider(floor_divide),
     "remainder": in_wider(remainder),
     **{name: in_wider(getattr(paddle, name), same=False) for name in ("less_than", "less_equal", "greater_equal")},
     "less": in_wider(paddle.less_than, same=False),
@@ -246,7 +248,7 @@ PROMOTED.pop("less_than")
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
     **extensions.FUNCTIONS,
-    **{name: with_promotion(DT, scalar, cast, fn) for name, fn in PROMOTED.items() if fn is not None},
+    **{name: with_promotion(DT, scalar, cast, fn, name) for name, fn in PROMOTED.items() if fn is not None},
     "pow": power,
     **{name: _reduction(name, _extreme(name)) for name in ("max", "min")},
     "_mean": _reduction("mean", paddle.mean),
@@ -274,8 +276,7 @@ NATIVE: dict[str, Callable[..., Any]] = {
     "_take_along_last": _take_along_last,
     "_argsort": argsort,
     "_sort": lambda x, axis: in_wider(lambda t: paddle.sort(t, axis=axis))(x),
-    "_cumsum": lambda x, axis: in_wider(lambda t: paddle.cumsum(t, axis))(x),
-    "_cumprod": lambda x, axis: in_wider(lambda t: paddle.cumprod(t, axis))(x),
+    **{f"_{name}": cumulative(getattr(paddle, name)) for name in ("cumsum", "cumprod")},
 }
 """The functions of the standard that PaddlePaddle has, with the signatures of the standard."""
 

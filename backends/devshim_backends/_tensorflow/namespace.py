@@ -240,7 +240,7 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
 
 NATIVE: dict[str, Callable[..., Any]] = {
     **SAME,
-    **{name: with_promotion(DT, scalar, _cast, fn) for name, fn in PROMOTED.items()},
+    **{name: with_promotion(DT, scalar, _cast, fn, name) for name, fn in PROMOTED.items()},
     "max": _extreme("max", tf.reduce_max),
     "min": _extreme("min", tf.reduce_min),
     "_mean": mean,

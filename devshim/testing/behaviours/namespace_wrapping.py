@@ -81,6 +81,70 @@ class NamespaceWrappingTests(Kit):
         expected = (a * b.T).sum(-1, dtype=dtype)
         np.testing.assert_array_equal(ds.to_numpy(xp.vecdot(x, xp.matrix_transpose(y))), expected)
 
+    @feature("namespace")
+    @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+    def test_quotients_by_minus_one_wrap(self, dtype: str, device: Device) -> None:
+        """The smallest integer divided by -1 wraps, and the remainder is 0: no processor traps."""
+        low = int(np.iinfo(dtype).min)
+        a, b = np.array([low, -7, 7, low], dtype), np.array([-1, 2, -1, 2], dtype)
+        half = low // 2
+        expected: dict[str, tuple[list[int], list[int], list[int]]] = {
+            "floor_divide": ([low, -4, -7, half], [low, 7, -7, low], [low, half, low, half]),
+            "remainder": ([0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]),
+        }
+        for name, results in expected.items():
+            for values, numbers in zip(((a, b), (a, -1), (low, b)), results, strict=True):
+                xs = [self._tensor_of(value, device) for value in values]
+                if any(x is None for x in xs):
+                    return
+                with np.errstate(all="ignore"):
+                    y = getattr(ds.namespace(next(x for x in xs if not isinstance(x, int))), name)(*xs)
+                assert (ds.dtype_of(y), ds.to_numpy(y).tolist()) == (dtype, numbers)
+
+    @feature("namespace")
+    @pytest.mark.parametrize("dtype", ["int32", "uint8", "int8", "bool", "float32"])
+    @pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod", "sum", "prod"])
+    def test_a_named_dtype_is_that_of_the_result(self, name: str, dtype: str, device: Device) -> None:
+        """Sums and products in int32 are int32, also of no elements, and wrap."""
+        for count in (0, 3):
+            x = ds.from_numpy(np.ones((count,), dtype), device)
+            xp = ds.namespace(x)
+            assert ds.dtype_of(getattr(xp, name)(x, dtype=xp.int32)) == "int32"
+        x = ds.from_numpy(np.array([2**31 - 1, 2], "int32"), device)
+        y = ds.to_numpy(getattr(ds.namespace(x), name)(x, dtype=ds.namespace(x).int32))
+        assert y.ravel()[-1] == (-2 if name.endswith("prod") else 1 - 2**31)
+
+    @feature("namespace")
+    def test_bounds_outside_the_range_of_integers_do_not_clip(self, device: Device) -> None:
+        """`clip` of integers takes Python bounds of any size."""
+        x = ds.from_numpy(np.array([0, 7, 200], "uint8"), device)
+        xp = ds.namespace(x)
+        for low, high, expected in ((-1, 300, [0, 7, 200]), (5, 300, [5, 7, 200]), (-1, 9, [0, 7, 9])):
+            y = xp.clip(x, low, high)
+            assert (ds.dtype_of(y), ds.device_of(y)) == ("uint8", device)
+            assert ds.to_numpy(y).tolist() == expected
+        a = np.array([2**63 - 1, -5, 2**53 + 1])
+        x = ds.from_numpy(a, device)
+        if ds.dtype_of(x) == "int64" and self.backend in ("tensorflow", "paddle", "mxnet"):
+            assert ds.to_numpy(xp.clip(x, 0, np.inf)).tolist() == [2**63 - 1, 0, 2**53 + 1]
+
+    @feature("namespace")
+    def test_integers_are_compared_with_numbers_outside_their_range(self, device: Device) -> None:
+        """Comparisons and quotients of integers take Python numbers of any size; JAX and PyTorch have their own."""
+        if self.backend in ("jax", "torch"):
+            return
+        for dtype, large in (("uint8", 300), ("int8", 128), ("int64", 2**63)):
+            x = ds.from_numpy(np.array([0, 1, np.iinfo(dtype).max], dtype), device)
+            xp = ds.namespace(x)
+            for name in ("less", "less_equal", "not_equal"):
+                assert ds.to_numpy(getattr(xp, name)(x, large)).all()
+                assert ds.to_numpy(getattr(xp, name)(large, x)).any() == (name == "not_equal")
+            for name in ("greater", "greater_equal", "equal"):
+                assert not ds.to_numpy(getattr(xp, name)(x, large)).any()
+        if self.backend != "numpy":  # which raises an OverflowError
+            x = ds.from_numpy(np.array([0, 150], "uint8"), device)
+            assert ds.to_numpy(ds.namespace(x).divide(x, 300)).tolist() == [0, 0.5]
+
     def _lacks(self, dtype: str) -> bool:
         """Return True if the framework has no operators for a dtype: PyTorch stores these, and computes little."""
         return self.backend == "torch" and dtype in ("uint16", "uint32", "uint64")

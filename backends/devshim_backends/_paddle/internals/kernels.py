@@ -120,6 +120,33 @@ def argsort(x: Any, axis: int) -> Any:
     return in_wider(lambda t: paddle.argsort(t, axis=axis, stable=True), same=False)(x)
 
 
+def cumulative(fn: Callable[..., Any]) -> Callable[[Any, int], Any]:
+    """Return a cumulative function that keeps the dtype; PaddlePaddle's sum of int32 is int64 (3.3)."""
+
+    def compute(x: Any, axis: int) -> Any:
+        name, found = name_of(x), in_wider(lambda t: fn(t, axis))(x)
+        return found if name_of(found) == name else paddle.cast(found, name)
+
+    return compute
+
+
+def floor_divide(x1: Any, x2: Any) -> Any:
+    """Return the quotient, rounded down; that of the smallest integer and -1 wraps, and ends the process natively."""
+    if name_of(x1) not in _DIVIDED:
+        return paddle.floor_divide(x1, x2)
+    ones, is_minus_one = paddle.ones_like(x2), x2 == -1
+    return paddle.floor_divide(x1, paddle.where(is_minus_one, ones, x2)) * paddle.where(is_minus_one, x2, ones)
+
+
 def remainder(x1: Any, x2: Any) -> Any:
-    """Return the remainder; that of a tensor without dimensions by integers ends the process if one is 0 (3.3)."""
+    """Return the remainder; natively, two kinds of integers end the process (3.3).
+
+    They are a tensor without dimensions by integers of which one is 0, and the smallest integer by -1.
+    """
+    if name_of(x1) in _DIVIDED:
+        x2 = paddle.where(x2 == -1, paddle.ones_like(x2), x2)
     return paddle.remainder(x1 if x1.shape or not x2.shape else paddle.expand(x1, x2.shape), x2)
+
+
+_DIVIDED = frozenset({"int32", "int64"})
+"""The integers that are divided in their own dtype; those of fewer bits are divided in int32."""
