@@ -10,6 +10,8 @@ import numpy as np
 from devshim.errors import UnsupportedError
 from devshim_backends._array_api import results
 from devshim_backends._mxnet.internals.elementwise import computed_in_float32
+from devshim_backends._mxnet.internals.native import IS_2, is_recording
+from devshim_backends._mxnet.tracing import is_deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,35 @@ def _solve(x1: Any, x2: Any, /) -> Any:
     batch = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     both = (mx.np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (x1, x2))
     return mx.np.linalg.solve(*both)
+
+
+def _eigh(x: Any, /) -> results.EigResult:
+    """Return eigenvalues and eigenvectors, with the gradients that MXNet's operator lacks: its own are zero.
+
+    ``change`` is zero, and has the gradient of the matrix in the basis of the eigenvectors. The gradient of
+    eigenvectors is that of functions to which rotations among equal eigenvalues make no difference.
+    """
+    if 0 in x.shape or not (is_recording() or is_deferred()):
+        return results.EigResult(*mx.np.linalg.eigh(x))
+    values, vectors = mx.np.linalg.eigh(_constant(x))
+    symmetric = mx.np.multiply(mx.np.add(x, x.swapaxes(-1, -2)), 0.5)
+    rotated = mx.np.matmul(mx.np.matmul(vectors.swapaxes(-1, -2), symmetric), vectors)
+    change = mx.np.subtract(rotated, _constant(rotated))
+    gaps = mx.np.subtract(mx.np.expand_dims(values, -2), mx.np.expand_dims(values, -1))
+    equal = mx.np.equal(gaps, 0).astype(gaps.dtype)
+    factors = mx.np.true_divide(mx.np.subtract(1, equal), mx.np.add(gaps, equal))
+    diagonal = mx.np.sum(mx.np.multiply(change, mx.np.eye(x.shape[-1], dtype=x.dtype)), axis=-1)
+    turned = mx.np.matmul(vectors, mx.np.multiply(factors, change))
+    return results.EigResult(mx.np.add(values, diagonal), mx.np.add(vectors, turned))
+
+
+def _constant(x: Any) -> Any:
+    """Return a tensor through which no gradient flows."""
+    return mx.npx.stop_gradient(x) if IS_2 else x.detach()
+
+
+def _eigvalsh(x: Any, /) -> Any:
+    return _eigh(x).eigenvalues if is_recording() or is_deferred() else mx.np.linalg.eigvalsh(x)
 
 
 def _svd(x: Any, /, *, full_matrices: bool = True) -> results.SVDResult:
@@ -59,8 +90,8 @@ def _slogdet(x: Any, /) -> results.SlogdetResult:
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linalg.cholesky": _cholesky,
     "linalg.det": _det,
-    "linalg.eigh": lambda x, /: results.EigResult(*mx.np.linalg.eigh(x)),
-    "linalg.eigvalsh": lambda x, /: mx.np.linalg.eigvalsh(x),
+    "linalg.eigh": _eigh,
+    "linalg.eigvalsh": _eigvalsh,
     "linalg.inv": lambda x, /: mx.np.linalg.inv(x),
     "linalg.qr": _qr,
     "linalg.slogdet": _slogdet,

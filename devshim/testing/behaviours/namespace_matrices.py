@@ -74,6 +74,28 @@ DECOMPOSED: dict[str, Callable[[Any, Any], Any]] = {
 """Functions of a matrix of 16-bit floats that several frameworks lack, and refuse at the call."""
 
 
+def _symmetric(xp: Any, x: Any) -> Any:
+    return xp.add(x, xp.matrix_transpose(x))
+
+
+WEIGHTS = np.array([[1, 2, 4], [3, 1, 2], [2, 5, 1]], "float32")
+"""Weights of the squares of results, so that each element counts differently."""
+
+FACTORS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "Q of qr": lambda xp, x, w: xp.multiply(xp.linalg.qr(x)[0], w),
+    "R of qr": lambda xp, x, w: xp.multiply(xp.linalg.qr(x)[1], w),
+    "U of svd": lambda xp, x, w: xp.multiply(xp.linalg.svd(x, full_matrices=False)[0], w),
+    "S of svd": lambda xp, x, w: xp.multiply(xp.linalg.svd(x, full_matrices=False)[1], w[0]),
+    "Vh of svd": lambda xp, x, w: xp.multiply(xp.linalg.svd(x, full_matrices=False)[2], w),
+    "values of eigh": lambda xp, x, w: xp.multiply(xp.linalg.eigh(_symmetric(xp, x))[0], w[0]),
+    "vectors of eigh": lambda xp, x, w: xp.multiply(xp.linalg.eigh(_symmetric(xp, x))[1], w),
+    "eigvalsh": lambda xp, x, w: xp.multiply(xp.linalg.eigvalsh(_symmetric(xp, x)), w[0]),
+    "logarithm of slogdet": lambda xp, x, w: xp.linalg.slogdet(xp.reshape(x, (1, 3, 3)))[1],
+    "sign of slogdet": lambda xp, x, w: xp.linalg.slogdet(xp.reshape(x, (1, 3, 3)))[0],
+}
+"""One result of a function with several, or eigenvalues; the sum of the squares does not depend on signs."""
+
+
 class NamespaceMatricesTests(Kit):
     """Linear algebra at the edges."""
 
@@ -166,3 +188,39 @@ class NamespaceMatricesTests(Kit):
             return
         expected = ds.to_numpy(DECOMPOSED[case](xp, ds.from_numpy(a.astype("float32"), device)))
         np.testing.assert_allclose(ds.to_numpy(y).astype("float32"), expected, rtol=5e-3, atol=5e-3)
+
+    @feature("namespace", "gradient")
+    @pytest.mark.parametrize("case", FACTORS)
+    def test_one_result_has_its_gradient(self, case: str, device: Device) -> None:
+        """Gradients are right if only one result of a decomposition is used: not zero, and without a crash."""
+        a = np.array([[4, 1, 2], [0, 3, 1], [1, 0, 7]], "float64")
+        x, w = ds.from_numpy(a.astype("float32"), device), ds.from_numpy(WEIGHTS, device)
+        xp, call = ds.namespace(x), FACTORS[case]
+        if case[-2:] == "qr" and not hasattr(xp.linalg, "qr"):
+            return
+        with ds.on(device):
+            found = self.gradient(lambda t: call(xp, t, w), x)
+        expected = np.zeros_like(a)
+        for index in np.ndindex(a.shape):
+            step = np.zeros_like(a)
+            step[index] = 1e-5
+            losses = [np.sum(call(_NumPy, a + sign * step, WEIGHTS.astype("float64")) ** 2) for sign in (1, -1)]
+            expected[index] = (losses[0] - losses[1]) / 2e-5
+        actual = np.zeros_like(a) if found is None else ds.to_numpy(found)
+        np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-3 * max(1, np.abs(expected).max()))
+
+    @feature("namespace", "gradient")
+    def test_gradients_of_equal_eigenvalues_are_finite(self, device: Device) -> None:
+        """The eigenvalues of a multiple of the identity have their gradient."""
+        x = ds.from_numpy(2 * np.eye(3, dtype="float32"), device)
+        xp = ds.namespace(x)
+        with ds.on(device):
+            found = self.gradient(lambda t: xp.linalg.eigvalsh(t), x)
+        np.testing.assert_allclose(ds.to_numpy(found), 4 * np.eye(3), atol=1e-5)
+
+
+class _NumPy:
+    """The functions that `FACTORS` calls, of NumPy before 2, too."""
+
+    linalg, multiply, add, reshape = np.linalg, np.multiply, np.add, np.reshape
+    matrix_transpose = staticmethod(np.transpose)

@@ -63,6 +63,17 @@ OF_LARGE = (
 )
 """Functions of two tensors that are exact for integers beyond 2**53."""
 
+RECORDED: dict[str, Callable[[Any, Any], Any]] = {
+    "unique_values": lambda xp, x: xp.flip(xp.sort(xp.unique_values(x))),
+    "unique_inverse": lambda xp, x: xp.unique_inverse(x).inverse_indices,
+    "comparison of where": lambda xp, x: xp.less(xp.reshape(xp.where(xp.less(x, 2), x, x), (1, 3)), 2)[0],
+    "comparison of concat": lambda xp, x: xp.less(xp.sum(xp.concat([x, x])), xp.abs(x)),
+    "isin of concat": lambda xp, x: xp.isin(xp.astype(xp.concat([x[:1], x[1:]]), xp.float32), x),
+    "searchsorted": lambda xp, x: xp.searchsorted(xp.sort(x), xp.where(xp.less(x, 2), x, x)),
+    "argsort": lambda xp, x: xp.argsort(xp.where(xp.less(x, 2), x, x)),
+}
+"""Functions of a vector of three numbers whose results have no gradient."""
+
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "argmax of nothing": lambda xp, x: xp.argmax(x[:0]),
     "argmin of nothing": lambda xp, x: xp.argmin(x[:0], axis=0),
@@ -149,6 +160,45 @@ class NamespaceValuesTests(Kit):
         with self.scope_of(device):
             found = self.gradient(lambda t: xp.multiply(compute(t), w), x)
         assert np.allclose(ds.to_numpy(found), [96, 2, 16] if name == "sort" else [0, 8, 64])
+
+    @feature("namespace", "gradient")
+    @pytest.mark.parametrize("name", RECORDED)
+    def test_functions_without_a_gradient_are_recorded(self, name: str, device: Device) -> None:
+        """Results that only functions without a gradient read do not end the process while gradients are recorded."""
+        x = ds.from_numpy(np.array([3, 1, 2], "float32"), device)
+        xp = ds.namespace(x)
+        if self.backend == "torch" and name == "unique_values":
+            return  # PyTorch refuses its gradient
+
+        def compute(t: Any) -> Any:
+            return xp.add(t, xp.multiply(xp.astype(RECORDED[name](xp, t), xp.float32), 0))
+
+        with self.scope_of(device):
+            found = self.gradient(compute, x)
+        np.testing.assert_array_equal(ds.to_numpy(found), [6, 2, 4])
+
+    @feature("namespace")
+    def test_zeros_keep_their_sign(self, device: Device) -> None:
+        """-0.0 stays negative in created tensors, and as the number beside a tensor."""
+        x = ds.ones(2, dtype="float32", device=device)
+        xp = ds.namespace(x)
+        condition = xp.greater(x, 0)
+        made = (ds.full((2,), -0.0, dtype="float32", device=device), ds.full_like(x, -0.0))
+        for y in (*made, xp.where(condition, -0.0, x), xp.multiply(x, -0.0)):
+            assert np.signbit(ds.to_numpy(y)).all()
+
+    @feature("namespace")
+    @pytest.mark.parametrize("value", [1e300, 1e-25, 0.1, 1 / 3, 123456789.123456789])
+    def test_numbers_beside_float64_are_exact(self, value: float, device: Device) -> None:
+        """Python numbers keep all bits beside float64."""
+        x = ds.from_numpy(np.array([value]), device)
+        if ds.dtype_of(x) != "float64":
+            return
+        xp = ds.namespace(x)
+        assert ds.to_numpy(xp.equal(x, value)).all()
+        one = xp.divide(x, x)
+        for y in (xp.multiply(one, value), xp.where(xp.equal(x, x), value, one), ds.full_like(x, value)):
+            assert ds.to_numpy(y).tolist() == [value]
 
     @feature("namespace")
     def test_sets_keep_nans(self, device: Device) -> None:

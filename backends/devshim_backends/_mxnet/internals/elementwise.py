@@ -14,7 +14,7 @@ import numpy as np
 from devshim_backends._array_api.dtypes import KINDS, Dtypes
 from devshim_backends._mxnet.internals import bfloat16, many_axes, whole_numbers
 from devshim_backends._mxnet.internals.filling import full
-from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, IS_2, NAMES, device_code, dtype_code
+from devshim_backends._mxnet.internals.native import BFLOAT16, CODES, IS_2, NAMES, device_code, dtype_code, is_exact
 from devshim_backends._mxnet.internals.whole_numbers import tensor_if_large
 
 if TYPE_CHECKING:
@@ -106,8 +106,10 @@ def _with_promotion(
         if whole and (isinstance(x1, _NUMBERS) or isinstance(x2, _NUMBERS)):
             x1, x2 = tensor_if_large(x1), tensor_if_large(x2)
             if not same:
-                x1, x2 = (float(x) if isinstance(x, (int, float)) else x for x in (x1, x2))  # 2.0 refuses 2**63
+                x1, x2 = (whole_numbers.comparable(x, name) if isinstance(x, (int, float)) else x for x in (x1, x2))
                 inside = "float64" if isinstance(x1, float) or isinstance(x2, float) else "int64"
+        if name == "float64":
+            x1, x2 = (x if is_exact(x) else scalar(x, name, x) for x in (x1, x2))
         xs = [x if isinstance(x, _NUMBERS) else x.astype(inside, copy=False) for x in (x1, x2)]
         found = fn(*xs) if any(isinstance(x, _NUMBERS) for x in xs) else fn(*many_axes.broadcast_both(*xs))
         return found.astype(name, copy=False) if same else found

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
+from devshim_backends._mxnet.internals.native import IS_2, is_recording
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -28,9 +30,19 @@ def where(condition: Any, x1: Any, x2: Any) -> Any:
     """Return ``mx.np.where``; with many axes, the tensors have the shape of the condition."""
     shape = condition.shape
     if len(shape) <= _MOST:
-        return mx.np.where(condition, x1, x2)
+        return _with_gradients(mx.np.where(condition, x1, x2))
     flat = (x.reshape((prod(shape),)) if hasattr(x, "handle") else x for x in (condition, x1, x2))
-    return mx.np.where(*flat).reshape(shape)
+    return _with_gradients(mx.np.where(*flat)).reshape(shape)
+
+
+def _with_gradients(x: Any) -> Any:
+    """Return the result of ``where`` or ``concatenate``; while gradients are recorded, times one.
+
+    If only functions without a gradient read it, such as a comparison after a reshape, MXNet computes its gradient
+    from zeros of unknown shape, and the process ends (``where`` in 1.9.1 and 2.0.0b1, ``concatenate`` in 2.0.0b1).
+    The gradient of a product has a shape.
+    """
+    return mx.np.multiply(x, mx.np.ones((1,) * len(x.shape), dtype=x.dtype)) if is_recording() else x
 
 
 def transpose(x: Any, order: Sequence[int]) -> Any:
@@ -86,13 +98,18 @@ def join(xs: Sequence[Any], axis: int) -> Any:
     """Return tensors of one dtype, concatenated along an axis, which is a number from 0."""
     shape = xs[0].shape
     if len(shape) <= _MOST:
-        return mx.np.concatenate(xs, axis)
+        return _concatenated(xs, axis)
     before, after = shape[:axis], shape[axis + 1 :]
     for x in xs:
         if (*x.shape[:axis], *x.shape[axis + 1 :]) != (*before, *after):
             return mx.np.concatenate(xs, axis)  # MXNet's own error
-    found = mx.np.concatenate([x.reshape((prod(before), x.shape[axis], prod(after))) for x in xs], 1)
+    found = _concatenated([x.reshape((prod(before), x.shape[axis], prod(after))) for x in xs], 1)
     return found.reshape((*before, found.shape[1], *after))
+
+
+def _concatenated(xs: Sequence[Any], axis: int) -> Any:
+    found = mx.np.concatenate(xs, axis)
+    return _with_gradients(found) if IS_2 else found
 
 
 def stack(xs: Sequence[Any], axis: int) -> Any:

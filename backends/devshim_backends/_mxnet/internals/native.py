@@ -15,6 +15,7 @@ which costs more than these calls. Calls that may wait for other work go through
 from __future__ import annotations
 
 import ctypes
+import math
 from ctypes import byref, c_bool, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,11 @@ def set_numpy_shapes() -> int:
 def unset_numpy_shapes() -> None:
     """End what `set_numpy_shapes` began."""
     _shapes(0, byref(c_int()))
+
+
+def is_exact(value: float) -> bool:
+    """Return True if MXNet passes a number to an operator exactly: 1.9 reads other fractions imprecisely from text."""
+    return IS_2 or type(value) is not float or (value.is_integer() and abs(value) < 2**53) or not math.isfinite(value)
 
 
 class ArrayMemory:

@@ -7,6 +7,7 @@ rounded. The bits of a uint64 tensor, as int64, give the right bits, except wher
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
@@ -18,8 +19,8 @@ from devshim_backends._mxnet.internals.native import CODES, IS_2, dtype_code
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["comparison", "floor_divide", "left_shift", "logical_right_shift", "matmul", "power", "product"]
-__all__ += ["remainder", "right_shift", "tensor_if_large"]
+__all__ = ["comparable", "comparison", "floor_divide", "left_shift", "logical_right_shift", "matmul", "power"]
+__all__ += ["product", "remainder", "right_shift", "tensor_if_large"]
 
 _INT64 = CODES["int64"]
 _LARGE = 2**53
@@ -33,6 +34,12 @@ def tensor_if_large(x: Any) -> Any:
     """Return a value, but a whole number that float64 rounds as a tensor without dimensions."""
     is_large = type(x) is int and _LARGE <= abs(x) < 2**63
     return mx.np.array(np.array(x, "int64"), dtype="int64") if is_large else x
+
+
+def comparable(x: float, name: str) -> float:
+    """Return a number for comparisons with integers; one outside their range is infinite: float64 would round it."""
+    info = np.iinfo(name) if type(x) is int else None
+    return float(x) if info is None or info.min <= x <= info.max else math.copysign(math.inf, x)
 
 
 def comparison(name: str) -> Callable[..., Any]:
