@@ -250,14 +250,6 @@ def computed_in_float32(fn: Callable[..., Any], *, on_host: bool = False) -> Cal
     return compute
 
 
-def _round(x: Any) -> Any:
-    """Return floats rounded to whole ones, halves to even ones, where ``mx.np.rint`` rounds them up."""
-    low = mx.np.floor(x)
-    part = x - low
-    high = many_axes.where(part == 0.5, low + mx.np.mod(low, 2), many_axes.where(part > 0.5, low + 1, low))
-    return many_axes.where(mx.np.isfinite(x), high, x)
-
-
 _NAMES = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan"}
 _NAMES |= {"atanh": "arctanh", "pow": "power", "divide": "true_divide", "remainder": "mod", "atan2": "arctan2"}
 _FLOATS = ("cos", "cosh", "exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh")
@@ -293,7 +285,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "logical_not": lambda x, /: mx.np.logical_not(x),
     "conj": lambda x, /: x.copy(),
     "real": lambda x, /: x.copy(),
-    "round": _on_floats(_round),
+    "round": _on_floats(many_axes.round_to_even),
     "isfinite": _answer_for_integers(mx.np.isfinite, True),
     "isinf": _answer_for_integers(mx.np.isinf, False),
     "isnan": _answer_for_integers(mx.np.isnan, False),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = ["along_axis", "along_rows", "broadcast", "broadcast_both", "flip", "join", "places", "reduced", "stack"]
-__all__ += ["transpose", "where"]
+__all__ += ["round_to_even", "transpose", "where"]
 
 _MOST = 5
 """The number of axes that all operators take but ``argsort`` as it is composed here."""
@@ -43,6 +43,14 @@ def _with_gradients(x: Any) -> Any:
     The gradient of a product has a shape.
     """
     return mx.np.multiply(x, mx.np.ones((1,) * len(x.shape), dtype=x.dtype)) if is_recording() else x
+
+
+def round_to_even(x: Any) -> Any:
+    """Return floats rounded to whole ones, halves to even ones, where ``mx.np.rint`` rounds them up."""
+    low = mx.np.floor(x)
+    part = x - low
+    high = where(part == 0.5, low + mx.np.mod(low, 2), where(part > 0.5, low + 1, low))
+    return where(mx.np.isfinite(x), high, x)
 
 
 def transpose(x: Any, order: Sequence[int]) -> Any:
