@@ -99,17 +99,16 @@ def _with_promotion(
 
     def promote(x1: Any, x2: Any, /) -> Any:
         name = DT.result_name(x1, x2)
+        if floats and name in EXACT:
+            name = "float32"
         whole = name in EXACT
-        if whole and floats:
-            name, whole = "float32", False
         inside = (via or RARE.get(name, name)) if whole else name
         if whole and (isinstance(x1, _NUMBERS) or isinstance(x2, _NUMBERS)):
             x1, x2 = tensor_if_large(x1), tensor_if_large(x2)
             if not same:
                 x1, x2 = (whole_numbers.comparable(x, name) if isinstance(x, (int, float)) else x for x in (x1, x2))
                 inside = "float64" if isinstance(x1, float) or isinstance(x2, float) else "int64"
-        if name == "float64":
-            x1, x2 = (x if is_exact(x) else scalar(x, name, x) for x in (x1, x2))
+        x1, x2 = (x1, x2) if name != "float64" else (x if is_exact(x) else scalar(x, name, x) for x in (x1, x2))
         xs = [x if isinstance(x, _NUMBERS) else x.astype(inside, copy=False) for x in (x1, x2)]
         found = fn(*xs) if any(isinstance(x, _NUMBERS) for x in xs) else fn(*many_axes.broadcast_both(*xs))
         return found.astype(name, copy=False) if same else found
