@@ -35,17 +35,8 @@ reading: Callable[[], bool] | None = None
 """Returns True while one of `COMPILERS` reads the calling code; None without any. Fast paths ask this in each call."""
 
 
-_TRACERS: list[Backend] = []
-"""The loaded backends that can trace; NumPy's, for example, cannot."""
-
-
 def _add_compiler(backend: Backend) -> None:
-    from devshim.contract.backend import Backend as Contract
-
     global reading
-    own = type(backend)
-    if own.tracing is not Contract.tracing or own.compiling is not Contract.compiling:
-        _TRACERS.append(backend)
     if backend.traces_bytecode:
         COMPILERS.append(backend)
         reading = (backend.fast_paths.reading or backend.compiling) if len(COMPILERS) == 1 else _is_any_reading
@@ -75,7 +66,7 @@ def refuse(call: str, instead: str) -> None:
         call: The devshim call, such as ``"memory"``.
         instead: What to do outside, as an imperative clause.
     """
-    for backend in _TRACERS:
+    for backend in registry.loaded_backends():
         if backend.tracing():
             backend.raise_error(messages.tracing, (backend, call, instead))
 
