@@ -86,6 +86,8 @@ def load(name: str) -> object:
     """Load and return a public name of devshim, and store it in the package for later lookups."""
     from importlib import import_module
 
+    if name in LAZY or name == "random":
+        import_module("devshim.registry.tracing")  # first: inside a compiled function it loads the framework's adapter
     if name == "random":
         return import_module("devshim.random")
     module = LAZY.get(name)

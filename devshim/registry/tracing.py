@@ -47,7 +47,6 @@ def _is_any_reading() -> bool:
 
 
 registry.on_load(_add_compiler)
-compiler_start.watch_compilers()
 
 
 def compiler() -> Backend | None:
@@ -95,3 +94,6 @@ def _unknown_default(backend: Backend) -> TracingError:
         f"a function that {backend.title} is compiling cannot know the default device set outside of it",
         "name the device, for example device=ds.device_of(x), or enter ds.on inside the function",
     )
+
+
+compiler_start.watch_compilers()  # last: it may load an adapter, which imports this module

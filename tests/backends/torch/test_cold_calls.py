@@ -13,8 +13,33 @@ tensor = torch.tensor
 """
 
 
-def test_first_calls_in_compiled_functions():
-    assert not failed_cold_calls("torch", SETUP, all_calls=False)
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_first_calls_in_compiled_functions(gpus):
+    assert not failed_cold_calls("torch", SETUP, all_calls=False, gpus=gpus)
+
+
+def test_a_first_call_in_a_compiled_function_simulates_gpus():
+    """Nothing has been compiled for other GPUs, and dynamo cannot discard code while it compiles."""
+    program = (
+        "import torch, devshim as ds\n"
+        "fn = torch.compile(lambda x: ds.place(x, 'gpu:1') + 1, backend='eager')\n"
+        "assert [fn(torch.ones(2)).tolist() for _ in range(2)] == [[2, 2]] * 2\n"
+        "assert str(ds.device_of(fn(torch.ones(2)))) == 'gpu:1'"
+    )
+    for names in "01":
+        run_program(program, DEVSHIM_SIMULATE_GPUS="2", DEVSHIM_SIMULATE_NATIVE_NAMES=names)
+
+
+@pytest.mark.parametrize("gpus", ["", "2"])
+def test_a_first_call_that_is_refused(gpus):
+    """The compiler loads the name, and with it the adapter, from modules that import each other."""
+    run_program(
+        "import torch, devshim as ds\n"
+        "try:\n    torch.compile(lambda x: ds.all_reduce_([x, x]), backend='eager', fullgraph=True)(torch.ones(2))\n"
+        "except ds.TracingError as error:\n    assert 'ds.all_reduce_ cannot work inside' in str(error), error\n"
+        "else:\n    raise AssertionError",
+        DEVSHIM_SIMULATE_GPUS=gpus,
+    )
 
 
 @pytest.mark.parametrize("call", ["ds.place({'x': x}, 'cpu')['x']", "ds.zeros(2, device='cpu') + x"])

@@ -8,6 +8,7 @@ import io
 import pickle
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -215,6 +216,19 @@ def test_the_functions_can_be_stored_and_look_like_those_of_pytorch() -> None:
         assert torch.load(file, weights_only=False)["create"] is torch.zeros
         named = pickle.dumps(list(_names()))
     assert all(new is old for new, old in zip(pickle.loads(named), _names(), strict=True))
+
+
+def test_stored_methods_of_tensors_find_the_cards() -> None:
+    """PyTorch stores the names in a base class of tensors, whose own methods know no cards."""
+    with two_cards():
+        tensor = torch.ones(1)
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            for name, args in (("cuda", (1,)), ("to", ("cuda:1",)), ("type", ("torch.cuda.FloatTensor",))):
+                method = getattr(torch.Tensor, name)
+                stored = pickle.loads(pickle.dumps([method, partial(method, tensor, *args)], protocol))
+                assert stored[0] is method
+                assert stored[1]().is_cuda
+        assert pickle.loads(pickle.dumps(torch.Tensor.type))(tensor.cuda()) == "torch.cuda.FloatTensor"
 
 
 def test_simulated_gpus_without_native_names_pass_the_functions_of_pytorch() -> None:

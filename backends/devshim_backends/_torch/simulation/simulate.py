@@ -5,7 +5,9 @@ Requirements of this module:
 * Nothing is loaded, registered or patched in PyTorch before the first simulated GPU is requested.
 * While GPUs are simulated, ``gpu:i`` is ``torch.device("sim", i)`` in both directions, and with native names
   ``torch.device("cuda", i)``; afterwards it is ``cuda:i``, or the type that this build has.
-* A compiled function contains the devices of its compilation, so compiled code is discarded at every switch.
+* A compiled function contains the devices of its compilation, so compiled code is discarded at every switch. Only a
+  compilation that loads this adapter discards nothing: the GPUs that it switches on are the first of the process, and
+  dynamo still uses the cache of the function that it compiles.
 """
 
 from __future__ import annotations
@@ -51,5 +53,5 @@ class TorchSimulation(Backend):
 
 def _discard_compiled_code() -> None:
     compiler: Any = sys.modules.get("torch._dynamo")
-    if compiler is not None:
+    if compiler is not None and not sys.modules["torch"].compiler.is_compiling():
         compiler.reset()

@@ -15,6 +15,7 @@ from operator import attrgetter
 from types import FunctionType
 from typing import Any
 
+from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 __all__ = ["Override", "as_method", "as_property", "with_handlers"]
@@ -87,6 +88,13 @@ class _Method(Override):
     """
 
     __get__: Any = _bind(_slot(FunctionType, _DESCR_GET))
+
+    def __reduce__(self) -> Any:
+        """Let ``pickle`` store the name in `torch.Tensor`: PyTorch stores that of its base class, which keeps its own.
+
+        The file can be read without devshim, and with it the replacement is found.
+        """
+        return getattr, (Tensor, self.__name__)
 
 
 class _Property(property):
