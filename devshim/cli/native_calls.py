@@ -231,7 +231,17 @@ class _Names(ast.NodeVisitor):
         name = self._resolve(node.func)
         if name is not None and name in self._compiling and self._names_cuda_sources(node, self._compiling[name]):
             self.used.append((node.lineno, _with_cuda(name)))
+        if name is not None:
+            self.used += [(node.lineno, f"{name}({argument})") for argument in self._constants(node)]
         self._use(node)
+
+    def _constants(self, node: ast.Call) -> Iterator[str]:
+        """Yield the keywords of a call with their constants: ``interprocess=True``, ``backend="cudagraphs"``."""
+        for each in node.keywords:
+            if isinstance(each.value, ast.Constant) and not isinstance(each.value.value, str):
+                yield f"{each.arg}={each.value.value}"
+            for text in self._texts_in(each.value):
+                yield f'{each.arg}="{text}"'
 
     def _names_cuda_sources(self, node: ast.Call, parameters: Sequence[str]) -> bool:
         """Return True if a call compiles for CUDA: it gets a file ``*.cu``, a text in CUDA, or the flag for it."""

@@ -185,7 +185,15 @@ def _is_library(module: str, file: str) -> bool:
         return file.startswith(_PYTHONS)
     if file.startswith(_MADE):
         return True
+    if not module and os.path.isabs(file) and not os.path.isfile(file):  # code that PyTorch generates and executes
+        return file.startswith(tuple(folder for folder in map(_folder, _NOT_THEIRS) if folder))
     return root in _NOT_THEIRS and not module.startswith(_USERS)
+
+
+def _folder(package: str) -> str:
+    """Return the folder of an imported package, with the separator at its end; empty if it is not imported."""
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return os.path.dirname(file) + os.sep if file else ""
 
 
 def _recording(backend: Backend, source: Device, target: Device, nbytes: int | None, tensors: int) -> Recording | None:

@@ -39,6 +39,13 @@ SPELLINGS = {
     "import jax.experimental.pallas as pl": ("jax.experimental.pallas", 1),
     "import mxnet as mx\nmx.rtc.CudaModule('')": ("mxnet.rtc.CudaModule", 2),
     "import paddle\nx = [paddle.CUDAPinnedPlace() for _ in '1']": ("paddle.CUDAPinnedPlace", 2),
+    "import torch\nname = 'cudagraphs'\nf = torch.compile(f, backend=name)": ('torch.compile(backend="cudagraphs")', 3),
+    "import torch\n@torch.compile(backend='cudagraphs')\ndef f(): pass": ('torch.compile(backend="cudagraphs")', 2),
+    "from torch.cuda import Event\nEvent(interprocess=True).ipc_handle()": ("torch.cuda.Event(interprocess=True)", 2),
+    "import torch\ntorch._C._cuda_attach_out_of_memory_observer(print)": (
+        "torch._C._cuda_attach_out_of_memory_observer",
+        2,
+    ),
     "from torch.utils.cpp_extension import load\nload('x', ['x.cpp', f'{here}/x.cu'])": (f"{_LOAD} of CUDA sources", 2),
     "import torch.utils.cpp_extension as e\nfiles = [here / 'x.cu']\nmore = ['x.cpp', *files]\ne.load('x', more)": (
         f"{_LOAD} of CUDA sources",
@@ -78,6 +85,7 @@ def test_every_spelling_of_a_call_is_found(source: str) -> None:
         "",
         "import torch\nx = torch.ones(3, device='cuda:1').cuda()\ntorch.cuda.synchronize()",
         "class torch:\n    cuda = None\ntorch.cuda.CUDAGraph",  # not the package
+        "import torch\ntorch.compile(f, backend='aot_eager')\ntorch.cuda.Event(blocking=True, interprocess=False)",
         "import cupyx_like\nimport cuda_tools",
         "import bitsandbytes as bnb\nbnb.nn.Linear4bit(2, 2)",
         "import tensorflow as tf\nwith tf.device('/GPU:1'): tf.ones(3)",

@@ -74,6 +74,13 @@ COMPILED: Mapping[str, str] = MappingProxyType(
 )
 """A library -> why the functions that it has only for real GPUs are refused, and what to use instead."""
 
+# Calls that are refused with this argument only.
+CUDAGRAPHS = 'torch.compile(backend="cudagraphs")'
+SHARED_EVENT = "torch.cuda.Event(interprocess=True)"
+
+OOM_OBSERVER = "torch._C._cuda_attach_out_of_memory_observer"
+"""A function that builds without CUDA lack."""
+
 INTERFACE = "torch.Tensor.__cuda_array_interface__"
 """The property through which libraries that compute on CUDA cards read a tensor."""
 
@@ -140,6 +147,12 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
                 *("get_rotating_buffer_size", "set_numerical_check_tolerances"),
             )
         },
+        CUDAGRAPHS: 'it records the work of a real GPU: compile with backend="aot_eager", or leave backend out',
+        SHARED_EVENT: (
+            "an event of a simulated GPU cannot be shared with another process: "
+            "create it without interprocess=True, and use a multiprocessing.Event"
+        ),
+        OOM_OBSERVER: "it belongs to the allocator of real GPUs: catch torch.OutOfMemoryError",
         "torch.cuda.green_contexts.GreenContext.create": "it divides a real GPU: leave it out",
         "torch.cuda.GreenContext.create": "it divides a real GPU: leave it out",
         "torch.cuda._sanitizer.enable_cuda_sanitizer": (
@@ -151,7 +164,8 @@ NOT_SIMULATED: Mapping[str, str] = MappingProxyType(
 )
 """A native call, or the beginning of its name, that simulated GPUs cannot run -> why, and what to do instead.
 
-The name of a property begins with the class, such as ``torch.Tensor``. `simulation.native_names.refused` refuses these
+The name of a property begins with the class, such as ``torch.Tensor``. A call that is refused with one argument only is
+written with it: the keyword and the constant. `simulation.native_names.refused` refuses these
 calls while the program runs.
 """
 

@@ -361,6 +361,45 @@ def test_device_maps_of_rpc_are_refused_where_they_are_set() -> None:
         assert "x.cpu()" in str(caught.value)
 
 
+# ---------------------------------------------------------------------- compilers
+def _add_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def _package(model: nn.Module, x: torch.Tensor) -> Any:
+    return torch._inductor.aoti_compile_and_package(torch.export.export(model, (x,)))
+
+
+def _generate(model: nn.Module, x: torch.Tensor) -> Any:
+    return torch._inductor.compile(torch.fx.symbolic_trace(model), [x])
+
+
+COMPILERS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    'torch.compile(backend="cudagraphs")': (
+        lambda model, x: torch.compile(_add_one, backend="cudagraphs")(x),
+        'it records the work of a real GPU\n\nHint: compile with backend="aot_eager"',
+    ),
+    "torch._inductor.aoti_compile_and_package for GPUs": (_package, "it compiles for real GPUs only"),
+    "torch._inductor.compile for GPUs": (_generate, "it compiles for real GPUs only"),
+    "torch._C._cuda_attach_out_of_memory_observer": (
+        lambda model, x: torch._C._cuda_attach_out_of_memory_observer(print),
+        "it belongs to the allocator of real GPUs\n\nHint: catch torch.OutOfMemoryError",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+def test_compilers_for_cards_are_refused_at_the_line_of_the_program(name: str) -> None:
+    call, reason = COMPILERS[name]
+    line = rf"{re.escape(__file__)}:\d+"
+    with pytest.raises(ds.UnsupportedError, match=f"{re.escape(name)}, which {line} calls: {re.escape(reason)}"):
+        call(nn.Linear(2, 2).cuda(1), torch.ones(1, 2, device="cuda:1"))
+
+
+def test_cuda_graphs_of_a_function_on_the_cpu_are_left_out_as_in_pytorch() -> None:
+    assert torch.compile(_add_one, backend="cudagraphs")(torch.ones(2)).tolist() == [2, 2]
+
+
 # ---------------------------------------------------------------------- texts
 def _changes_what_autograd_needs() -> None:
     result = torch.ones(2, device="cuda", requires_grad=True).exp()

@@ -119,6 +119,15 @@ def test_the_site_of_a_compiled_function_is_the_line_that_calls_it() -> None:
     assert log.records[0].site == f"{__file__}:{before + 1}"
 
 
+def test_the_site_of_code_that_a_framework_generates_is_the_line_that_calls_it() -> None:
+    """PyTorch generates some without a module; its file does not exist, and would be in the framework's folder."""
+    written = compile("copied = ds.copy(x, 'gpu:1')", f"{np.__file__}:codegen(wrapper)", "exec")
+    with ds.transfers() as log:
+        before = sys._getframe().f_lineno
+        exec(written, {"ds": ds, "x": np.ones(2)})
+    assert log.records[0].site == f"{__file__}:{before + 1}"
+
+
 def test_the_site_is_the_users_in_parallel_too() -> None:
     """It is the line in the callable, or that of `parallel` if no line in the callable is the user's."""
     x = there()

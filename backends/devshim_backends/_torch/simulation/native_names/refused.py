@@ -5,17 +5,19 @@ The table of these calls is `capabilities.NOT_SIMULATED`, which ``devshim run --
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from devshim.errors import UnsupportedError
 from devshim.simulation.late_patches import LatePatches
 from devshim.simulation.patching import Patches
 from devshim.transfers.observers import site
-from devshim_backends._torch.capabilities import DEVICE_MAPS, NOT_SIMULATED
+from devshim_backends._torch.capabilities import CUDAGRAPHS, DEVICE_MAPS, NOT_SIMULATED, OOM_OBSERVER
 
 _EXTENSIONS = "torch.utils.cpp_extension"
 _REFUSED_ELSEWHERE = ("ExternalStream", "__cuda_array_interface__", DEVICE_MAPS)
@@ -67,14 +69,16 @@ def install(patches: Patches) -> None:
     for dtype in [each for each in vars(torch.cuda.sparse) if each.endswith("Tensor")]:
         name = f"torch.cuda.sparse.{dtype}"
         _install(patches, name, 'it is a type of old programs: use torch.sparse_coo_tensor(..., device="cuda")')
-    _COMPILER.install()
-    _RPC.install()
+    observer = OOM_OBSERVER.rpartition(".")[2]  # builds without CUDA lack it
+    patches.replace(torch._C, observer, _Refused(OOM_OBSERVER, NOT_SIMULATED[OOM_OBSERVER]))
+    for late in _LATE:
+        late.install()
 
 
 def uninstall() -> None:
     """Remove the refusals that are not removed with the other patches."""
-    _COMPILER.undo()
-    _RPC.undo()
+    for late in _LATE:
+        late.undo()
 
 
 def _install(patches: Patches, name: str, reason: str) -> None:
@@ -116,3 +120,40 @@ def _refuse_device_maps(patches: Patches, options: ModuleType) -> None:
 
 
 _RPC = LatePatches(_RPC_OPTIONS, "_to_device_map", _refuse_device_maps)
+
+
+def _refuse_recording(patches: Patches, trees: ModuleType) -> None:
+    """Refuse to record a function that was compiled for GPUs, when it is called."""
+
+    def record(*args: Any, **kwargs: Any) -> _Refused:
+        return _Refused(CUDAGRAPHS, NOT_SIMULATED[CUDAGRAPHS])
+
+    patches.replace(trees, "cudagraphify_impl", record)
+
+
+_TREES = LatePatches("torch._inductor.cudagraph_trees", "cudagraphify_impl", _refuse_recording)
+
+
+def _refuse_code(patches: Patches, inductor: ModuleType) -> None:
+    """Refuse to generate code for GPUs, as `torch.compile` does not do here, either; code for the CPU is generated."""
+
+    def refusing(real: Any) -> Any:
+        @functools.wraps(real)
+        def compile(program: Any, *args: Any, **kwargs: Any) -> Any:
+            stored = getattr(program, "state_dict", ())  # a method of modules, and a property of exported programs
+            stored = stored() if callable(stored) else stored
+            used = tree_leaves((stored, getattr(program, "example_inputs", ()), args, kwargs))
+            if any(isinstance(each, torch.Tensor) and each.is_cuda for each in used):
+                refuse(f"torch._inductor.{real.__name__} for GPUs", _CODE)
+            return real(program, *args, **kwargs)
+
+        return compile
+
+    for name in ("aoti_compile_and_package", "aot_compile", "compile", "standalone_compile"):
+        if hasattr(inductor, name):
+            patches.replace(inductor, name, refusing(getattr(inductor, name)))
+
+
+_CODE = "it compiles for real GPUs only: compile the module on the CPU, or call the exported program itself"
+_INDUCTOR = LatePatches("torch._inductor", "aot_compile", _refuse_code)
+_LATE = (_COMPILER, _RPC, _TREES, _INDUCTOR)

@@ -13,6 +13,7 @@ import torch
 
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
+from devshim_backends._torch.capabilities import NOT_SIMULATED, SHARED_EVENT
 from devshim_backends._torch.simulation.internals import streams as simulated
 from devshim_backends._torch.simulation.internals.state import index_of, make_current
 from devshim_backends._torch.simulation.internals.stream_order import current_stream, set_current_stream
@@ -107,8 +108,8 @@ class Event(_CudaEventBase):
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> Any:
         if interprocess:
-            msg = "an event of a simulated GPU cannot be shared with another process"
-            raise UnsupportedError(msg, "create it without interprocess=True, and use a multiprocessing.Event")
+            msg, _, instead = NOT_SIMULATED[SHARED_EVENT].partition(": ")
+            raise UnsupportedError(msg, instead)
         event = simulated.Event.__new__(cls, enable_timing=enable_timing)
         event._gpu = event._named_gpu = None  # it belongs to the GPU of the stream in which it is first recorded
         return event
