@@ -220,8 +220,11 @@ def test_the_functions_can_be_stored_and_look_like_those_of_pytorch() -> None:
 
 def test_stored_methods_of_tensors_find_the_cards() -> None:
     """PyTorch stores the names in a base class of tensors, whose own methods know no cards."""
+    natively = pickle.dumps([torch.Tensor.cuda, torch.Tensor.type])
     with two_cards():
         tensor = torch.ones(1)
+        cuda, type_of = pickle.loads(natively)
+        assert type_of(cuda(tensor, 1)) == "torch.cuda.FloatTensor"
         for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
             for name, args in (("cuda", (1,)), ("to", ("cuda:1",)), ("type", ("torch.cuda.FloatTensor",))):
                 method = getattr(torch.Tensor, name)
@@ -229,6 +232,8 @@ def test_stored_methods_of_tensors_find_the_cards() -> None:
                 assert stored[0] is method
                 assert stored[1]().is_cuda
         assert pickle.loads(pickle.dumps(torch.Tensor.type))(tensor.cuda()) == "torch.cuda.FloatTensor"
+    assert [torch._C.TensorBase.cuda, torch._C.TensorBase.type] == pickle.loads(natively)
+    assert type(torch._C.TensorBase.cuda) is type(torch._C.TensorBase.cpu)
 
 
 def test_simulated_gpus_without_native_names_pass_the_functions_of_pytorch() -> None:

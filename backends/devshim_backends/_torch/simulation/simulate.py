@@ -15,6 +15,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from devshim.contract.backend import Backend
 from devshim_backends._torch.devices import set_gpu_type
 from devshim_backends._torch.real_gpus import real_gpu_type
@@ -53,5 +55,5 @@ class TorchSimulation(Backend):
 
 def _discard_compiled_code() -> None:
     compiler: Any = sys.modules.get("torch._dynamo")
-    if compiler is not None and not sys.modules["torch"].compiler.is_compiling():
+    if compiler is not None and torch._guards.CompileContext.current_compile_id() is None:  # in this thread
         compiler.reset()

@@ -14,6 +14,7 @@ from torch.overrides import has_torch_function_unary
 from devshim.errors import UnsupportedError
 from devshim.simulation.patching import Patches
 from devshim_backends._torch.capabilities import INTERFACE, NOT_SIMULATED
+from devshim_backends._torch.simulation.internals import slots
 from devshim_backends._torch.simulation.internals.overrides import as_method, as_property, with_handlers
 from devshim_backends._torch.simulation.internals.state import NAME, index_of
 from devshim_backends._torch.simulation.native_names.internals import tensor_types
@@ -136,7 +137,10 @@ def install(patches: Patches) -> None:
         "new_tensor": _with_device(Tensor.new_tensor),
     }
     for name, method in methods.items():
-        patches.replace(Tensor, name, as_method(with_handlers(method, name, Tensor), getattr(Tensor, name)))
+        made = as_method(with_handlers(method, name, Tensor), getattr(Tensor, name))
+        patches.replace(Tensor, name, made)
+        if name in vars(Base):  # under this name PyTorch stores a method: without devshim, `pickle` writes it
+            slots.replace_attribute(patches, Base, name, made)
     properties = {"device": device, "is_cuda": is_cuda, "__cuda_array_interface__": _refuse_interface}
     for name, get in properties.items():
         patches.replace(Tensor, name, as_property(get, getattr(Tensor, name)))
