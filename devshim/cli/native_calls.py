@@ -239,7 +239,7 @@ class _Names(ast.NodeVisitor):
         """Yield the keywords of a call with their constants: ``interprocess=True``, ``backend="cudagraphs"``."""
         for each in node.keywords:
             if isinstance(each.value, ast.Constant) and not isinstance(each.value.value, str):
-                yield f"{each.arg}={each.value.value}"
+                yield f"{each.arg}={each.value.value!r}"
             for text in self._texts_in(each.value):
                 yield f'{each.arg}="{text}"'
 
