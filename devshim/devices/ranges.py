@@ -7,19 +7,21 @@ silently, and the others raise their own errors.
 from __future__ import annotations
 
 from functools import lru_cache
+from sys import float_info
 from typing import Any
 
 import numpy as np
 
 from devshim.errors import ConversionError
 
-__all__ = ["keep_below", "largest_draw", "nearest_bfloat16"]
+__all__ = ["are_wide_integers", "keep_below", "largest_draw", "nearest_bfloat16", "read_numbers"]
 __all__ += ["require_all_fit", "require_fit", "require_values_fit", "surely_fit"]
 
 
 _BOUNDS = {f"int{bits}": (-(1 << bits - 1), 1 << bits - 1) for bits in (2, 4, 8, 16, 32, 64)}
 _BOUNDS |= {f"u{name}": (0, 2 * end) for name, (_, end) in _BOUNDS.items()}
 """The name of an integer dtype -> its least number, and the number after its largest one."""
+_LARGEST = int(float_info.max)
 _ALL = (-np.inf, np.inf)
 """The bounds of other dtypes: their numbers are rounded."""
 
@@ -38,9 +40,18 @@ def require_fit(value: Any, name: str) -> None:
     elif name in _BOUNDS:
         least, end = _BOUNDS[name]
         if not least - 1 < value < end:  # NaN fails both comparisons; floats are truncated
-            wider = "a floating dtype" if name.endswith("64") else "dtype='int64', or a floating dtype"
-            msg = f"{value} does not fit into {name}"
-            raise ConversionError(msg, f"pass {wider}")
+            narrow = not name.endswith("64") and not (type(value) is int and value.bit_length() > 63)
+            wider = "dtype='int64', or a floating dtype" if narrow else "a floating dtype"
+            raise _unfit(value, name, f"pass {wider}")
+    elif type(value) is int and not -_LARGEST <= value <= _LARGEST and name != "bool":
+        raise _unfit(value, name, "pass a number below 1e308")
+
+
+def _unfit(value: Any, name: str, hint: str) -> ConversionError:
+    """Return the error for a number; Python itself refuses to write integers of more than 4300 digits."""
+    is_long = type(value) is int and value.bit_length() > 128
+    shown = f"an integer of {value.bit_length()} bits" if is_long else value
+    return ConversionError(f"{shown} does not fit into {name}", hint)
 
 
 def surely_fit(values: Any, name: str) -> bool:
@@ -66,8 +77,14 @@ def _are_in_range(numbers: Any, name: str) -> bool:
 
 
 def require_all_fit(array: np.ndarray, name: str) -> None:
-    """Raise `ConversionError` if a dtype would silently change a number of an array into another one."""
-    if array.size and array.dtype.kind in "iufc":
+    """Raise `ConversionError` if a dtype would silently change a number of an array into another one.
+
+    An array of objects contains integers of more than 64 bits, or is not made of numbers and not checked.
+    """
+    if array.dtype.hasobject:
+        for value in array.flat if _are_numbers(array) else ():
+            require_fit(value, name)
+    elif array.size and array.dtype.kind in "iufc":
         is_complex = array.dtype.kind == "c"
         extremes = (array.flat[np.argmax(array.imag != 0)],) if is_complex else (array.min(), array.max())
         for extreme in extremes:
@@ -83,7 +100,54 @@ def require_values_fit(values: Any, name: str, array: np.ndarray | None = None) 
         array: The numbers as an array, if there is one already.
     """
     if not surely_fit(values, name):
-        require_all_fit(np.asarray(values) if array is None else array, name)
+        found = np.asarray(values) if array is None else array
+        require_all_fit(np.array(values, object) if are_wide_integers(values, found) else found, name)
+
+
+def read_numbers(values: Any, name: str | None = None) -> np.ndarray:
+    """Return Python numbers as an array that can be converted to a dtype; an array of objects if others are among them.
+
+    NumPy makes objects of integers of more than 64 bits, and floats of a list with integers that no dtype of integers
+    holds together. They are rounded in a floating dtype, as in a list that also has floats, and otherwise refused.
+
+    Args:
+        values: The numbers, as a user gave them.
+        name: The name of the dtype; None for the default of the framework.
+
+    Raises:
+        ConversionError: An integer does not fit the dtype, or int64 if there is none.
+    """
+    array = np.array(values)
+    if array.dtype.hasobject or (array.dtype.kind == "u" and name is None):
+        exact = array.astype(object)
+    elif are_wide_integers(values, array):
+        exact = np.array(values, object)
+    else:
+        return array
+    if not _are_numbers(exact):
+        return array
+    if name is None and not any(isinstance(value, (float, complex)) for value in exact.flat):
+        name = "int64"
+    wide = "complex128" if any(map(np.iscomplexobj, exact.flat)) else "float64"
+    require_all_fit(exact, name or wide)
+    if name in _BOUNDS:
+        wide = "uint64" if name == "uint64" else "int64"
+    return exact.astype("bool" if name == "bool" else wide)
+
+
+def are_wide_integers(values: Any, array: np.ndarray) -> bool:
+    """Return True if NumPy has made an array of floats from integers only."""
+    return array.dtype.kind == "f" and array.size > 0 and _are_plain(values)
+
+
+def _are_plain(values: Any) -> bool:
+    if type(values) not in (list, tuple):
+        return type(values) in _PLAIN
+    return all(map(_are_plain, values))
+
+
+def _are_numbers(array: np.ndarray) -> bool:
+    return all(isinstance(value, (int, float, complex, np.number, np.bool_)) for value in array.flat)
 
 
 def keep_below(values: Any, low: float, high: float, name: str | None) -> Any:

@@ -147,11 +147,9 @@ def numpy_array(value: object, copy: object = None) -> np.ndarray:
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
         raise value_hints.no_array(value)
+    require_numbers(value)
     if type(value) is not np.ndarray:
-        _refuse_kind(value)
-    if value.dtype.hasobject or value.dtype.fields is not None or value.dtype.kind in "SUMm":
-        msg = f"an array of dtype {value.dtype} has no counterpart in a tensor framework"
-        raise ConversionError(msg, "convert it to a number dtype first, for example a.astype('float32')")
+        _require_host(value)
     if value.dtype.isnative:
         return value
     if copy is False:
@@ -159,10 +157,18 @@ def numpy_array(value: object, copy: object = None) -> np.ndarray:
     return value.astype(value.dtype.newbyteorder("="))
 
 
-def _refuse_kind(array: np.ndarray) -> None:
-    """Refuse arrays with more than values: masked arrays, and arrays on a simulated GPU."""
-    if isinstance(array, np.ma.MaskedArray):
+def require_numbers(array: np.ndarray) -> None:
+    """Refuse arrays that no framework has: masked ones, and those of text, dates, objects or records."""
+    kind = array.dtype
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
         raise masked()
+    if kind.hasobject or kind.kind in "SUMm" or kind.type is np.void:  # ml_dtypes have the kind V, too
+        msg = f"an array of dtype {kind} has no counterpart in a tensor framework"
+        raise ConversionError(msg, "convert it to a number dtype first, for example a.astype('float32')")
+
+
+def _require_host(array: np.ndarray) -> None:
+    """Refuse arrays on a simulated GPU."""
     backend = registry.backend_for(array)
     if backend is not None and backend.device_of(array) is not CPU:
         msg = f"an array in host memory is needed, and this one is on {backend.device_of(array)}"
@@ -223,6 +229,7 @@ __all__ = [
     "number",
     "numpy_array",
     "numpy_name",
+    "require_numbers",
 ]
 __all__ += ["optional_shape", "real", "shape", "steps", "target", "tensor_of"]
 
@@ -249,11 +256,17 @@ def no_number_in(values: Any, label: str = "obj") -> str | None:
     """Return the text for the first item of nested lists that is not made of numbers, or None if there is none.
 
     NumPy and TensorFlow read text as numbers if there is a dtype, and PyTorch reads the bytes of ``[b"1"]``.
+
+    Raises:
+        ConversionError: An item is a masked array, or an array of anything but numbers.
     """
     if type(values) not in _LISTS or _NUMBERS.issuperset(map(type, values)):
         return None
     for i, value in enumerate(values):
-        if type(value) in _LISTS:
+        if isinstance(value, np.ndarray):
+            require_numbers(value)
+            found = None
+        elif type(value) in _LISTS:
             found = no_number_in(value, f"{label}[{i}]")
         else:
             found = None if type(value) in _NUMBERS or _is_numeric(value) else f"{label}[{i}] is {describe(value)}"

@@ -64,7 +64,8 @@ def asarray(
     is_plain = like is None and copy is not False and on_host.are_numbers(obj)
     if is_plain and (new := on_host.make("asarray", (obj,), (), dtype, device)) is not None:
         return new
-    _refuse_array_where_read(obj)
+    if isinstance(obj, np.ndarray):
+        _check_array(obj)
     owner = None
     if like is not None:
         owner, dtype, device, beside = _as_like(like, obj, dtype, device, copy)
@@ -147,10 +148,11 @@ def values_of(backend: Backend, obj: Any) -> Any | None:
     return _read_list(backend, obj)
 
 
-def _refuse_array_where_read(obj: object) -> None:
-    """Refuse an array of NumPy in code that a compiler reads, where its memory is unknown."""
-    if isinstance(obj, np.ndarray) and (reading := tracing.reading) is not None and reading():
+def _check_array(array: np.ndarray) -> None:
+    """Refuse an array that is not one of numbers, or is in code that a compiler reads: its memory is unknown there."""
+    if (reading := tracing.reading) is not None and reading():
         tracing.refuse_where_read("asarray", "make the tensor outside, and pass it in")
+    arguments.require_numbers(array)
 
 
 def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:
@@ -189,7 +191,13 @@ def _placement(
 
 def _stackable(values: Any, owner: Backend | None) -> stacking.Found:
     """Return the tensors in nested lists, which are of the framework of ``like``."""
-    found = stacking.find_tensors(values, framework=None if owner is None else owner.name)
+    try:
+        found = stacking.find_tensors(values, framework=None if owner is None else owner.name)
+    except RecursionError:
+        raise value_hints.endless_list() from None
+    for _, x, _ in found:
+        if isinstance(x, np.ndarray):
+            arguments.require_numbers(x)
     if found and owner is not None and (backend := stacking.framework_of(found)) is not owner:
         raise messages.several_frameworks("ds.asarray(like=...)", (backend, owner), owner)
     return found

@@ -26,6 +26,7 @@ __all__ = ["read_list"]
 _LISTS = (list, tuple)
 _NUMBERS: tuple[type, ...] = (bool, int, float, complex)
 _PLAIN = frozenset(_NUMBERS)
+_READABLE = (*_NUMBERS, np.generic)
 _KINDS: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float, "c": complex, "V": float}
 """NumPy's letter for a kind of dtype -> Python's number; bfloat16 has the letter V."""
 
@@ -43,7 +44,7 @@ def read_list(backend: Backend, values: Any) -> np.ndarray | None:
         return None
     dtype = found.common_dtype(backend)
     array = np.asarray(values, None if found.numbers else dtype)
-    if array.dtype.hasobject:  # NumPy before 1.24
+    if array.dtype.hasobject and not all(isinstance(value, _READABLE) for value in array.flat):  # NumPy before 1.24
         msg = "the rows are not equally long"
         raise ValueError(msg)
     if dtype is None or array.dtype == dtype:

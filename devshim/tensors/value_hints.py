@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.errors import ArgumentError
+from devshim.errors import ArgumentError, ConversionError
 from devshim.errors.formatting import describe, show
 from devshim.errors.messages import bad_argument
 from devshim.registry.argument_hints import device_source, is_tensor, nearest
@@ -88,6 +88,12 @@ def huge_fill(fill_value: object) -> ArgumentError:
 def no_numbers(obj: object) -> str:
     """Return the text for an object that `asarray` got, which NumPy reads as an object or as text."""
     return f"{describe(obj)} is not made of numbers"
+
+
+def endless_list() -> ConversionError:
+    """Return the error for a list that cannot be read to its end."""
+    msg = "these lists are nested without an end: one contains itself"
+    return ConversionError(msg, "pass nested sequences of numbers")
 
 
 def one_by_one(call: str, name: str, given: Any) -> ArgumentError:

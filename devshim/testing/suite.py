@@ -67,6 +67,7 @@ from devshim.testing.behaviours.timing import TimerTests
 from devshim.testing.behaviours.training import TrainingTests
 from devshim.testing.behaviours.trees import TreeTests
 from devshim.testing.behaviours.value_and_grad import ValueAndGradTests
+from devshim.testing.behaviours.wide_integers import WideIntegerTests
 from devshim.testing.behaviours.widths import WidthTests
 
 __all__ = ["Conformance"]
@@ -81,6 +82,7 @@ class Conformance(
     CopyTests,
     CreationTests,
     CreationArgumentTests,
+    WideIntegerTests,
     DefaultDtypeTests,
     LikeTests,
     FastPathTests,

@@ -27,7 +27,7 @@ from jax._src.core import trace_state_clean
 
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
-from devshim.devices.ranges import require_fit, require_values_fit
+from devshim.devices.ranges import read_numbers, require_fit, require_values_fit
 from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.host_tensors import commit_on_host, is_narrow, private_copy, private_memory
@@ -58,6 +58,15 @@ def _is_known(name: str) -> bool:
 def _fill_compiled(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
     """Fill an array without an array for the value, which would take memory on the device (unlike ``jnp.full``)."""
     return jax.lax.full(shape, value, dtype)
+
+
+def _read(values: object, dtype: Any | None) -> np.ndarray:
+    """Return Python numbers as an array of numbers that JAX can have."""
+    host = read_numbers(values, None if dtype is None else np.dtype(dtype).name)
+    if host.dtype.kind not in _PYTHON:
+        msg = "JAX has no dtype for these values"
+        raise ConversionError(msg, "pass numbers, or nested sequences of numbers whose rows are equally long")
+    return host
 
 
 def _is_plain() -> bool:
@@ -102,10 +111,7 @@ class JaxCreation(JaxTensors):
         return isinstance(value, _SCALAR_TYPES)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        host = np.array(values)
-        if host.dtype.kind not in _PYTHON:
-            msg = "JAX has no dtype for these values"
-            raise ConversionError(msg, "pass numbers, and integers between -2**63 and 2**64 - 1")
+        host = _read(values, dtype)
         wanted = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
         require_values_fit(values, wanted.name, host)
         if not trace_state_clean() and self.compiling():
@@ -173,7 +179,7 @@ class JaxCreation(JaxTensors):
     def create_beside(self, x: Tensor | None, call: str, args: tuple[Any, ...], dtype: Any) -> Tensor:
         if call == "asarray":
             (values,) = args
-            host = np.array(values)
+            host = _read(values, dtype)
             dtype = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
             require_values_fit(values, dtype.name, host)
             args = (private_copy(host, dtype),)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim.devices.ranges import nearest_bfloat16, require_fit, require_values_fit
+from devshim.devices.ranges import nearest_bfloat16, read_numbers, require_fit, require_values_fit
 from devshim.errors import messages
 from devshim_backends._mxnet.internals import bfloat16
 from devshim_backends._mxnet.internals.filling import full
@@ -55,17 +55,18 @@ class MxnetCreation(MxnetTensors):
             return False
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        array = np.asarray(values)
+        name = None if dtype is None else "bfloat16" if is_bfloat16(dtype) else np.dtype(dtype).name
+        array = read_numbers(values, name)
         kind = array.dtype
         if kind.kind in "OUS":  # NumPy before 1.24 also makes objects of rows that are not equally long
             msg = f"NumPy makes an array of dtype {kind.name} from them"
             raise ValueError(msg)
-        if dtype is not None and kind.kind == "c":
-            require_values_fit(values, "bfloat16" if is_bfloat16(dtype) else np.dtype(dtype).name, array)
+        if name is not None and kind.kind == "c":
+            require_values_fit(values, name, array)
         if kind.kind not in "biuf":
             raise messages.no_dtype(self, kind.name)
-        if dtype is not None and not is_bfloat16(dtype):
-            require_values_fit(values, np.dtype(dtype).name, array)
+        if name is not None and name != "bfloat16":
+            require_values_fit(values, name, array)
         if dtype is None and kind.kind != "f":
             dtype = _default_dtype(kind)
         if array.ndim == 0 and is_deferred():  # a graph cannot contain an array of values

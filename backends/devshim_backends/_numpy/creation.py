@@ -8,7 +8,7 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import Device
-from devshim.devices.ranges import require_values_fit
+from devshim.devices.ranges import are_wide_integers, read_numbers, require_values_fit
 
 from .tensors import NumpyTensors
 
@@ -31,7 +31,7 @@ _INTEGERS = {np.dtype(kind): np.dtype(kind).name for kind in (*np.typecodes["All
 
 def _asarray(values: Any) -> np.ndarray | None:
     array = np.array(values)
-    return None if array.dtype.hasobject else array  # integers of more than 64 bits
+    return None if array.dtype.hasobject or are_wide_integers(values, array) else array
 
 
 HOST_MAKERS: dict[str, Any] = {
@@ -53,10 +53,13 @@ class NumpyCreation(NumpyTensors):
             if name is not None:
                 require_values_fit(values, name)
             array = np.array(values, dtype=dtype)
-        except TypeError:  # NumPy's error for a complex number does not name the dtype
-            if dtype is not None:
-                require_values_fit(values, np.dtype(dtype).name)
-            raise
+            if dtype is None and array.dtype.kind in "fO":
+                array = read_numbers(values)
+        except (OverflowError, TypeError):  # its error for a complex number does not name the dtype
+            if dtype is None:
+                raise
+            require_values_fit(values, np.dtype(dtype).name)
+            array = read_numbers(values, np.dtype(dtype).name).astype(dtype)  # bfloat16 does not read them
         except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning
         if array.dtype.kind in "OSU" or array.dtype.type is np.void:  # ml_dtypes have the kind V, too

@@ -21,7 +21,7 @@ from paddle import _C_ops
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
-from devshim.devices.ranges import require_fit, require_values_fit
+from devshim.devices.ranges import read_numbers, require_fit, require_values_fit
 from devshim.errors import ConversionError, DevshimError, messages
 from devshim_backends._paddle.devices import device_when_tracing
 
@@ -72,7 +72,7 @@ class PaddleCreation(Backend):
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
-            array = np.array(values)
+            array = read_numbers(values, None if dtype is None else self._dtype_name(dtype))
             default = _default_dtype(array, paddle.get_default_dtype())
             if dtype is not None and (default is not None or array.dtype.kind == "u"):
                 default = self._dtype_name(dtype)
@@ -91,7 +91,7 @@ class PaddleCreation(Backend):
             msg = f"these values have the dtype {array.dtype.name}, which PaddlePaddle does not have"
             raise ConversionError(
                 msg,
-                "pass numbers, or nested sequences of numbers; integers from -2**63 to 2**63 - 1",
+                "pass numbers, or nested sequences of numbers whose rows are equally long",
             )
         return self._from_array(array, default, device)
 
@@ -152,7 +152,7 @@ class PaddleCreation(Backend):
             value = args[-1] if kind == "full" else int(kind == "ones")
             default = _default_dtype(np.array(value), "float32") if kind == "full" else paddle.get_default_dtype()
             return paddle.full(paddle.shape(x) if min(shape, default=0) < 0 else shape, value, name or default)
-        values = np.array(*args) if call == "asarray" else getattr(np, call)(*args)
+        values = read_numbers(*args, name) if call == "asarray" else getattr(np, call)(*args)
         wanted = name or _default_dtype(values, paddle.get_default_dtype()) or "float32"
         return _assign(values, wanted)
 

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from devshim.devices.device import CPU
-from devshim.devices.ranges import require_values_fit
+from devshim.devices.ranges import read_numbers, require_values_fit
 from devshim.errors import ConversionError, DevshimError, messages
 from devshim_backends._tensorflow.host_tensors import on_host
 from devshim_backends._tensorflow.scopes import (
@@ -163,7 +163,7 @@ def _prepare_values(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
     dtype = _default_dtype(values) if dtype is None else dtype
     if dtype is None or dtype is tf.string:
         return values, dtype
-    array = np.asarray(values)
+    array = read_numbers(values, dtype.name)
     require_values_fit(values, dtype.name, array)
     return array.astype(_NUMPY_DTYPES.get(dtype.name) or dtype.as_numpy_dtype), dtype
 
@@ -171,7 +171,9 @@ def _prepare_values(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
 def _default_dtype(values: Any) -> Any | None:
     """Return TensorFlow's default dtype for Python numbers, or None if the values are not all numbers."""
     try:
-        array = np.asarray(values)
+        array = read_numbers(values)
+    except DevshimError:
+        raise
     except ValueError:  # rows have unequal lengths: TensorFlow's own error is clearer
         return None
     if array.dtype.kind in "iu":

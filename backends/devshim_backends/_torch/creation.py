@@ -19,7 +19,7 @@ import torch
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
-from devshim.devices.ranges import require_fit, require_values_fit
+from devshim.devices.ranges import read_numbers, require_fit, require_values_fit
 from devshim.errors import UnsupportedError, messages
 from devshim_backends._torch.devices import native
 from devshim_backends._torch.tracing import compiles_here
@@ -102,6 +102,10 @@ class TorchCreation(Backend):
             if dtype is None or array.dtype.kind not in "biufc":
                 raise
             return torch.tensor(array, device=native(device)).to(dtype)
+        except (OverflowError, ValueError):
+            if not compiles_here():  # it names neither the dtype nor the integer that does not fit
+                read_numbers(values, None if dtype is None else str(dtype).removeprefix("torch."))
+            raise
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         return x.to(dtype)

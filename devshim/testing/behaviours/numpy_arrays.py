@@ -20,6 +20,8 @@ UNREADABLE: dict[str, Any] = {
     "text": np.array(["a"]),
     "records": np.zeros(2, [("a", "f4")]),
     "dates": np.array(["2020-01-01"], "M8[D]"),
+    "bytes": np.zeros(2, "V4"),
+    "a mask": np.ma.masked_array([1.0, 2.0], [True, False]),
 }
 
 
@@ -155,9 +157,10 @@ class NumpyArrayTests(Kit):
         """An array of anything but numbers raises `ConversionError`."""
         with pytest.raises(ds.ConversionError):
             ds.from_numpy(UNREADABLE[kind])
-        if not self.adapter.is_tensor(np.ndarray):  # NumPy's arrays of objects are its own tensors
-            with pytest.raises(ds.ConversionError):
-                ds.asarray(UNREADABLE[kind])
+        for values in (UNREADABLE[kind], [UNREADABLE[kind]], ([UNREADABLE[kind]], 1.0)):
+            for dtype in (None, "float32"):
+                with pytest.raises(ds.ConversionError, match=r"masked|counterpart"):
+                    ds.asarray(values, dtype=dtype)
 
     @feature("numpy")
     @pytest.mark.parametrize("value", [[1.0], 2.5, "text", None], ids=repr)
