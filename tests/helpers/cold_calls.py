@@ -96,8 +96,7 @@ AS_IT_IS = "compiled = lambda fn: fn\n"
 """A setup without a compiler."""
 
 STARTS = {
-    "thread": {"in_thread": True, "gpus": 2},
-    "spawned": {"spawned": True},
+    "spawned, in a thread": {"in_thread": True, "spawned": True, "gpus": 2},
     "native names": {"gpus": 2, "native_names": True},
 }
 """The ways to start a process, as arguments of `failed_cold_calls`."""

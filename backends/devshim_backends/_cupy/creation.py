@@ -9,7 +9,7 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import CPU, Device
-from devshim.devices.ranges import require_all_fit
+from devshim.devices.ranges import read_numbers, require_all_fit
 from devshim_backends._cupy.transfers.internals.peer_copies import to_gpu
 
 from .scopes import current_device
@@ -25,9 +25,10 @@ class CupyCreation(CupyTensors):
     """The mixin for creation functions."""
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        if dtype is not None and np.dtype(dtype).kind in "iub":  # NumPy drops the imaginary part for bool
-            require_all_fit(np.asarray(values), np.dtype(dtype).name)
-        array = np.array(values, dtype=dtype)
+        array = read_numbers(values, None if dtype is None else np.dtype(dtype).name)
+        if dtype is not None:
+            require_all_fit(array, np.dtype(dtype).name)
+            array = array.astype(dtype)
         if array.dtype.hasobject or array.dtype.kind in "SU":
             msg = f"they make an array of dtype {array.dtype}"
             raise ValueError(msg)

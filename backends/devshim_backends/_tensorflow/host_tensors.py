@@ -19,6 +19,7 @@ from tensorflow.python.ops import gen_array_ops
 
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
+from devshim.devices.ranges import are_wide_integers
 from devshim_backends._tensorflow.devices import DEVICE_BY_NAME
 from devshim_backends._tensorflow.internals.locations import EAGER
 from devshim_backends._tensorflow.scopes import computes_on_host
@@ -83,6 +84,8 @@ def _read_numbers(values: object) -> Tensor | None:
         return None
     array = np.asarray(values)
     if array.dtype.kind == "i" and not (array.size and array.min() >= -(2**31) and array.max() < 2**31):
+        return None
+    if are_wide_integers(values, array):
         return None
     dtype = _ARRAY_DEFAULTS.get(array.dtype)
     return None if dtype is None else EAGER(array.astype(dtype), _HOST, None)

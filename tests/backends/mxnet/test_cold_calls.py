@@ -16,9 +16,8 @@ def compiled(fn):
 """
 
 
-@pytest.mark.parametrize("start", [{}, STARTS["thread"]], ids=["main", "thread"])
-def test_first_calls_in_compiled_functions(start):
-    assert not failed_cold_calls("mxnet", SETUP + TENSOR, **start)
+def test_first_calls_in_compiled_functions():
+    assert not failed_cold_calls("mxnet", SETUP + TENSOR, in_thread=True, gpus=2)
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)

@@ -15,7 +15,7 @@ from devshim.contract import capabilities
 from devshim.contract.backend import Backend, Gap
 from devshim.devices import host
 from devshim.devices.info import DeviceInfo, MemoryInfo
-from devshim.devices.ranges import require_all_fit
+from devshim.devices.ranges import read_numbers, require_all_fit
 from devshim.errors import messages
 
 LINES = (
@@ -133,12 +133,13 @@ class ToyBackend(Backend):
         return isinstance(value, np.dtype)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        array = np.array(values, dtype)
+        array = read_numbers(values, None if dtype is None else np.dtype(dtype).name)
         if array.dtype.kind in "OSU":
             raise ValueError("no numbers")
-        if dtype is not None:
-            require_all_fit(np.array(values), array.dtype.name)
         narrow = dtype is None and array.dtype == np.float64
+        if dtype is not None:
+            require_all_fit(array, np.dtype(dtype).name)
+            array = array.astype(dtype)
         return self._new(array.astype(toyframe.SETTINGS["default_dtype"]) if narrow else array, device)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
