@@ -129,6 +129,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         >>> ds.use("torch")
         >>> ds.memory_policy("grow")  # at the top of the program
     """
+    backend = current.current()  # loaded, so that the next line asks it
     tracing.refuse("memory_policy", "call it at the top of the program")
     fraction = isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
     if not fraction and not (isinstance(policy, str) and policy == "grow"):
@@ -138,7 +139,6 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
             "'grow' or a fraction above 0 and at most 1",
             "ds.memory_policy('grow'), or ds.memory_policy(0.5) for half of each card",
         )
-    backend = current.current()
     if "memory_policy" in backend.gaps:
         raise capabilities.unsupported_error(backend, "memory_policy")
     concerned = [backend, *(_sharing(backend) if policy == "grow" else ())]
@@ -195,6 +195,7 @@ def set_visible_devices(indices: Iterable[int] | None) -> None:
         >>> ds.set_visible_devices([])  # no GPU
         >>> ds.set_visible_devices(None)  # as before
     """
+    registry.imported_backends()  # loads them, so that the next line asks them
     tracing.refuse("set_visible_devices", "call it at the top of the program")
     if indices is None:
         visible_devices.restore()
