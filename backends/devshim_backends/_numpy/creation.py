@@ -53,7 +53,7 @@ class NumpyCreation(NumpyTensors):
             if name is not None:
                 require_values_fit(values, name)
             array = np.array(values, dtype=dtype)
-            if dtype is None and array.dtype.kind in "fO":
+            if dtype is None and array.dtype.kind in ("f", "O"):
                 array = read_numbers(values)
         except (OverflowError, TypeError):  # its error for a complex number does not name the dtype
             if dtype is None:
