@@ -172,6 +172,8 @@ def _properties(table: Mapping[str, str]) -> dict[str, str]:
 
 def _longest(name: str, table: Mapping[str, str]) -> str | None:
     """Return the entry that a dotted name is, or is below; the most specific one."""
+    if "(" in name:  # a call that is refused with one argument only
+        return name if name in table else None
     parts = name.split(".")
     prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
     return next((each for each in prefixes if each in table), None)
@@ -259,7 +261,7 @@ class _Names(ast.NodeVisitor):
                 found.append(each.value)
             elif isinstance(each, ast.Name):
                 found += self._texts.get(each.id, ())
-        return found
+        return list(dict.fromkeys(found))
 
     def _use(self, node: ast.expr) -> None:
         name = self._resolve(node)

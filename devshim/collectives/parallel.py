@@ -4,8 +4,8 @@ Requirements of this module:
 
 * Each function runs on the device of its input, as with `devshim.run`, in its own thread, with a copy of the
   caller's context (current framework, default device, observers) and the framework's thread-local modes of the caller.
-* Autograd of TensorFlow and JAX does not see other threads: while it records, the functions run one after the other,
-  in the caller's thread, so that gradients flow through them.
+* Gradients of TensorFlow and traces of JAX do not see other threads: while one is recorded, the functions run one
+  after the other, in the caller's thread, so that gradients flow through them.
 * No thread is left running: in every case, including Ctrl-C, all are waited for.
 * The error says which function failed, and where; it stays the same error object.
 """
@@ -56,9 +56,9 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
 
     Python code in the threads takes turns; the frameworks compute at the same time.
 
-    While TensorFlow or JAX records gradients in the caller's thread (in a function of `value_and_grad`, under a
-    ``tf.GradientTape`` or ``jax.grad``), the callables run in that thread, one after the other, because gradients would
-    not flow from other threads. They must not wait for each other then.
+    While TensorFlow records gradients in the caller's thread (in a function of `value_and_grad`, under a
+    ``tf.GradientTape``), or JAX traces there (``jax.grad``, ``jax.vmap``), the callables run in that thread, one after
+    the other, because gradients would not flow from other threads. They must not wait for each other then.
 
     Examples:
         >>> import devshim as ds
@@ -111,7 +111,7 @@ def _run_in_turn(calls: list[_Call]) -> None:
     for call in calls:
         call.work()
         if isinstance(call.error, KeyboardInterrupt):
-            return
+            raise call.error
 
 
 class _Call:

@@ -105,16 +105,15 @@ class Defaults(
         Without ``dtype`` it has the framework's default, or, by default, NumPy's. A number that the dtype cannot
         represent is refused by `devshim.adapters.require_all_fit`.
         """
-        import numpy as np
+        from devshim.devices.ranges import read_numbers, require_all_fit
 
-        from devshim.devices.ranges import require_all_fit
-
-        array = np.array(values)
+        name = None if dtype is None else self.dtype_name(self._with_numpy("zeros", dtype, device, 0))
+        array = read_numbers(values, name)
         if array.dtype.hasobject or array.dtype.kind in "SU":
             msg = f"they make an array of dtype {array.dtype}"
             raise ValueError(msg)
-        if dtype is not None:
-            require_all_fit(array, self.dtype_name(self._with_numpy("zeros", dtype, device, 0)))
+        if name is not None:
+            require_all_fit(array, name)
         return self._with_numpy("asarray", dtype, device, array)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

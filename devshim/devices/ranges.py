@@ -44,7 +44,7 @@ def require_fit(value: Any, name: str) -> None:
             wider = "dtype='int64', or a floating dtype" if narrow else "a floating dtype"
             raise _unfit(value, name, f"pass {wider}")
     elif type(value) is int and not -_LARGEST <= value <= _LARGEST and name != "bool":
-        raise _unfit(value, name, "pass a number below 1e308")
+        raise _unfit(value, name, "pass a number between -1e308 and 1e308")
 
 
 def _unfit(value: Any, name: str, hint: str) -> ConversionError:
@@ -126,7 +126,7 @@ def read_numbers(values: Any, name: str | None = None) -> np.ndarray:
         return array
     if not _are_numbers(exact):
         return array
-    if name is None and not any(isinstance(value, (float, complex)) for value in exact.flat):
+    if name is None and not any(isinstance(value, (float, complex, np.inexact)) for value in exact.flat):
         name = "int64"
     wide = "complex128" if any(map(np.iscomplexobj, exact.flat)) else "float64"
     require_all_fit(exact, name or wide)

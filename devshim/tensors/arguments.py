@@ -162,7 +162,7 @@ def require_numbers(array: np.ndarray) -> None:
     kind = array.dtype
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
         raise masked()
-    if kind.hasobject or kind.kind in "SUMm" or kind.type is np.void:  # ml_dtypes have the kind V, too
+    if kind.hasobject or kind.kind in "SUMm" or issubclass(kind.type, np.void):  # ml_dtypes have the kind V, too
         msg = f"an array of dtype {kind} has no counterpart in a tensor framework"
         raise ConversionError(msg, "convert it to a number dtype first, for example a.astype('float32')")
 

@@ -64,8 +64,7 @@ def asarray(
     is_plain = like is None and copy is not False and on_host.are_numbers(obj)
     if is_plain and (new := on_host.make("asarray", (obj,), (), dtype, device)) is not None:
         return new
-    if isinstance(obj, np.ndarray):
-        _check_array(obj)
+    _check_array(obj)
     owner = None
     if like is not None:
         owner, dtype, device, beside = _as_like(like, obj, dtype, device, copy)
@@ -148,11 +147,12 @@ def values_of(backend: Backend, obj: Any) -> Any | None:
     return _read_list(backend, obj)
 
 
-def _check_array(array: np.ndarray) -> None:
-    """Refuse an array that is not one of numbers, or is in code that a compiler reads: its memory is unknown there."""
-    if (reading := tracing.reading) is not None and reading():
-        tracing.refuse_where_read("asarray", "make the tensor outside, and pass it in")
-    arguments.require_numbers(array)
+def _check_array(obj: object) -> None:
+    """Refuse a NumPy array that is not one of numbers, or is in code that a compiler reads: its memory is unknown."""
+    if isinstance(obj, np.ndarray):
+        if (reading := tracing.reading) is not None and reading():
+            tracing.refuse_where_read("asarray", "make the tensor outside, and pass it in")
+        arguments.require_numbers(obj)
 
 
 def _is_foreign(backend: Backend, obj: object, owner: Backend | None) -> bool:

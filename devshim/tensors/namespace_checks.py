@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from functools import wraps
 from math import inf
+from operator import index
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from devshim.contract.namespaces import require_axes
 from devshim.devices.dtypes import COMPLEX
@@ -155,10 +158,15 @@ def _check_contracted(name: str, fn: Function) -> Function:
 
 def _pairs(axes: Any) -> list[tuple[int, int]]:
     """Return the pairs of axes that ``tensordot`` sums over; none for axes that it refuses."""
-    if hasattr(axes, "__index__"):
-        return list(zip(range(-axes, 0), range(axes), strict=True))
-    lists = [[each] if hasattr(each, "__index__") else each for each in axes]  # NumPy and JAX take two numbers, too
-    return list(zip(*lists, strict=False)) if len(lists) == 2 else []
+    try:
+        if not isinstance(axes, (list, tuple, np.ndarray)):
+            count = index(axes)
+            return list(zip(range(-count, 0), range(count), strict=True))
+        # NumPy and JAX take two numbers, too.
+        first, second = ([each] if isinstance(each, int) else list(map(index, each)) for each in axes)
+    except (TypeError, ValueError):
+        return []
+    return list(zip(first, second, strict=False))
 
 
 def _check_vectors(name: str, fn: Function) -> Function:
@@ -184,8 +192,11 @@ def _require_equal_lengths(
 
 
 def _shape(x: Any) -> tuple[int | None, ...]:
-    """Return the shape; TensorFlow's compiler may not know all lengths, and a symbol of MXNet has no shape."""
-    return tuple(getattr(x, "shape", ()))
+    """Return the shape; TensorFlow's compiler may not know all lengths or the rank, and a symbol of MXNet has none."""
+    try:
+        return tuple(getattr(x, "shape", ()))
+    except ValueError:
+        return ()
 
 
 # -------------------------------------------------------------------- casts

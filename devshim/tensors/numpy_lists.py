@@ -48,6 +48,7 @@ def read_list(backend: Backend, values: Any) -> np.ndarray | None:
         msg = "the rows are not equally long"
         raise ValueError(msg)
     if dtype is None or array.dtype == dtype:
+        arguments.require_numbers(array)
         return array
     require_all_fit(array, dtype_name(dtype))
     return np.asarray(values, dtype)

@@ -92,7 +92,7 @@ def no_numbers(obj: object) -> str:
 
 def endless_list() -> ConversionError:
     """Return the error for a list that cannot be read to its end."""
-    msg = "these lists are nested without an end: one contains itself"
+    msg = "these lists are nested too deeply, or one contains itself"
     return ConversionError(msg, "pass nested sequences of numbers")
 
 

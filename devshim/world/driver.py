@@ -24,6 +24,7 @@ from devshim.world import sessions
 
 if TYPE_CHECKING:
     from devshim.world.control import ControlProcess
+    from devshim.world.job import Job
 
 __all__ = ["main"]
 
@@ -42,6 +43,7 @@ def main(descriptor: int, folder: Path) -> None:
 
     caller = os.getppid()
     ended, gone = threading.Event(), threading.Event()
+    control: ControlProcess | None = None
 
     def notify(*event: Any) -> None:
         with lock:
@@ -63,39 +65,54 @@ def main(descriptor: int, folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: gone.set())  # sent by the kernel when the caller has ended
     threading.Thread(target=_leave_with_caller, args=(ended, gone), daemon=True).start()
     threading.Thread(target=_read_to_the_end, args=(gone,), daemon=True).start()
-    control = None
     try:
-        from devshim.world import cluster, restarts
+        from devshim.world import restarts
         from devshim.world.control import ControlProcess
 
-        if job.cluster is None:
-            cluster.start_own(folder)
-        else:
-            cluster.connect(job.cluster, job.start_timeout)
+        address = _connect(job, folder)
         signal.signal(signal.SIGTERM, lambda *_: gone.set())  # Ray has set a handler that prints
-        control = ControlProcess(cluster.control_address(), lambda: _leave_cluster(ended, control, send))
+        control = ControlProcess(address, lambda: _leave_cluster(ended, control, send))
         control.watch()
         results = restarts.run(job, notify, control)
         ended.set()
         notify("done", results)
     except KeyboardInterrupt:
         ended.set()
-        if control is not None and control.is_lost:
+        if control and control.is_lost:
             send(control.error())
     except DevshimError as error:
         ended.set()
         send(error)
     except Exception as error:
-        import traceback
-
         ended.set()
-        traceback.print_exc()
-        notify("error", WorldError.__name__, f"the launcher failed: {type(error).__name__}: {error}", None, {})
+        send(_unexpected(error))
     finally:
         ended.set()
-        _shut_down(control is not None and control.is_lost)
+        is_lost = control is not None and control.is_lost
+        _shut_down(is_lost)
         if os.getppid() != caller:  # it was killed
             shutil.rmtree(folder, ignore_errors=True)
+        if is_lost:
+            os._exit(1)  # Ray would wait for the cluster
+
+
+def _connect(job: Job, folder: Path) -> str:
+    """Connect to the cluster of a job, or start one, and return the address of its control process."""
+    from devshim.world import cluster
+
+    if job.cluster is None:
+        cluster.start_own(folder)
+    else:
+        cluster.connect(job.cluster, job.start_timeout)
+    return cluster.control_address()
+
+
+def _unexpected(error: Exception) -> WorldError:
+    """Print the traceback of an error that is not devshim's, and return one that names it."""
+    import traceback
+
+    traceback.print_exception(error)
+    return WorldError(f"the launcher failed: {type(error).__name__}: {error}", None)
 
 
 def _facts(error: DevshimError) -> dict[str, Any]:
@@ -134,8 +151,6 @@ def _shut_down(is_lost: bool) -> None:
         ray.shutdown()
     if os.getsid(0) == os.getpid():
         sessions.end(os.getpid())
-    if is_lost:
-        os._exit(1)  # Ray would wait for the cluster
     gc.freeze()  # Python would search Ray's modules for garbage several times before it ends
 
 

@@ -39,8 +39,8 @@ def _sendable_names() -> Iterator[None]:
 
     kind = _raylet.CoreWorker
 
-    def start(*args: Any) -> Any:
-        return kind(*[_sendable(each) if isinstance(each, str) else each for each in args])
+    def start(*args: Any, **options: Any) -> Any:
+        return kind(*[_sendable(each) if isinstance(each, str) else each for each in args], **options)
 
     _raylet.CoreWorker = start
     try:

@@ -6,7 +6,7 @@ that group has ended. At the end of standard input, the agent has ended, and eac
 process is not a child of the agent: Ray kills the children of an actor with it.
 
 The agent ends groups as this process does: the resource tracker of multiprocessing, which each process has that uses
-shared memory or named semaphores, removes what a killed process has left, and then ends by itself.
+shared memory or named semaphores, removes what a killed process has left, and then ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(lines: Iterable[str]) -> None:
 def end_groups(groups: Iterable[int]) -> None:
     """Kill all processes of some process groups, resource trackers last: those may first remove what is left."""
     wanted = set(groups)
-    until = time.monotonic() + _PATIENCE
+    until, moment = time.monotonic() + _PATIENCE, _MOMENT
     while time.monotonic() < until:
         left = _members(wanted)
         for process in left:
@@ -54,7 +54,8 @@ def end_groups(groups: Iterable[int]) -> None:
                     os.kill(process, signal.SIGKILL)
         if not left:
             break
-        time.sleep(_MOMENT)
+        time.sleep(moment)
+        moment *= 2
     for group in wanted:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)

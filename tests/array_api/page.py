@@ -54,8 +54,9 @@ exponent, so exponents of 64 and more give other values. PaddlePaddle has few fu
 the CPU, and raises its own error for the others.
 
 `clip` takes Python bounds outside the range of an integer dtype. On TensorFlow, PaddlePaddle and
-MXNet, so do comparisons and `divide`. Other functions drop the bits of such a number that do not fit,
-or raise the framework's error: NumPy raises `OverflowError`.
+MXNet, so do comparisons and `divide`, which compute in a floating dtype then. Other functions drop
+the bits of such a number that do not fit, or raise the framework's error: NumPy raises
+`OverflowError`.
 
 `sqrt` of float32 on PaddlePaddle (3.3) is NaN for infinity in tensors of eight elements or more, and
 0.0 for -0.0: these are values of its own kernel.

@@ -62,7 +62,7 @@ class NumpyCreation(NumpyTensors):
             array = read_numbers(values, np.dtype(dtype).name).astype(dtype)  # bfloat16 does not read them
         except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning
-        if array.dtype.kind in "OSU" or array.dtype.type is np.void:  # ml_dtypes have the kind V, too
+        if array.dtype.kind in "OSU" or issubclass(array.dtype.type, np.void):  # ml_dtypes have the kind V, too
             msg = f"they make an array of dtype {array.dtype}"
             raise ValueError(msg)
         return self.to_device(array, device)

@@ -75,7 +75,7 @@ class NumpyTensors(Backend):
         if type(array) not in _PLAIN_TYPES:
             msg = f"{with_article(type_name(array))} cannot be on {device}: a simulated GPU would lose the class"
             raise ConversionError(msg, "pass np.asarray(x), or keep it on the CPU")
-        if array.dtype.kind in "SUMmO" or array.dtype.type is np.void:  # ml_dtypes have the kind V, too
+        if array.dtype.kind in "SUMmO" or issubclass(array.dtype.type, np.void):  # ml_dtypes have the kind V, too
             msg = f"an array of dtype {array.dtype} cannot be on {device}: a GPU stores only plain numbers"
             raise ConversionError(msg, "convert the values first, or keep it on the CPU")
         return label_array(array, device)

@@ -152,7 +152,7 @@ class PaddleCreation(Backend):
             value = args[-1] if kind == "full" else int(kind == "ones")
             default = _default_dtype(np.array(value), "float32") if kind == "full" else paddle.get_default_dtype()
             return paddle.full(paddle.shape(x) if min(shape, default=0) < 0 else shape, value, name or default)
-        values = read_numbers(*args, name) if call == "asarray" else getattr(np, call)(*args)
+        values = read_numbers(args[0], name) if call == "asarray" else getattr(np, call)(*args)
         wanted = name or _default_dtype(values, paddle.get_default_dtype()) or "float32"
         return _assign(values, wanted)
 

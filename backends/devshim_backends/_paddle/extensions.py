@@ -34,7 +34,12 @@ def _qr(x: Any, /, *, mode: str = "reduced") -> results.QRResult:
     q, r = paddle.linalg.qr(x, mode)
     if x.stop_gradient:
         return results.QRResult(q, r)
-    return results.QRResult(q + 0 * r.sum(), r + 0 * q.sum())
+    return results.QRResult(q + _linked(r), r + _linked(q))
+
+
+def _linked(x: Any) -> Any:
+    """Return zero, also for infinity and NaN, with a gradient of zeros for a tensor."""
+    return paddle.where(paddle.zeros_like(x, dtype="bool"), x, paddle.zeros_like(x)).sum()
 
 
 def _eigvals(x: Any, /) -> Any:

@@ -1,4 +1,4 @@
-"""Tests of `namespace`: norms refuse axes that are not integers, and transforms refuse axes without values."""
+"""Tests of `namespace`: an axis is an integer, and transforms refuse axes without values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,36 @@ from devshim.testing.base import Kit
 from devshim.testing.values import feature
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim.devices.device import Device
 
 TRANSFORMS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 _REAL = ("rfft", "ihfft")
+_OF_ONE = (
+    *("sum", "prod", "max", "min", "mean", "std", "var", "argmax", "argmin", "sort", "argsort", "flip"),
+    *("unstack", "cumulative_sum", "count_nonzero", "diff", "expand_dims"),
+)
+
+
+def _along_axis(name: str) -> Callable[[Any, Any, Any], Any]:
+    return lambda xp, x, axis: getattr(xp, name)(x, axis=axis)
+
+
+ALONG_AXES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    **{name: _along_axis(name) for name in _OF_ONE},
+    "any": lambda xp, x, axis: xp.any(xp.greater(x, 0), axis=axis),
+    "all": lambda xp, x, axis: xp.all(xp.greater(x, 0), axis=axis),
+    "concat": lambda xp, x, axis: xp.concat([x, x], axis=axis),
+    "stack": lambda xp, x, axis: xp.stack([x, x], axis=axis),
+    "roll": lambda xp, x, axis: xp.roll(x, 1, axis=axis),
+    "squeeze": lambda xp, x, axis: xp.squeeze(xp.reshape(x, (1, -1)), axis=axis),
+    "moveaxis": lambda xp, x, axis: xp.moveaxis(x, axis, 1),
+    "permute_dims": lambda xp, x, axis: xp.permute_dims(x, (1, axis)),
+    "take": lambda xp, x, axis: xp.take(x, xp.argmax(x, axis=0), axis=axis),
+    "vecdot": lambda xp, x, axis: xp.vecdot(x, x, axis=axis),
+}
+"""Calls with an axis of a matrix."""
 
 
 def _skip_missing(xp: Any, x: Any, name: str) -> Any:
@@ -26,7 +52,16 @@ def _skip_missing(xp: Any, x: Any, name: str) -> Any:
 
 
 class NamespaceAxesTests(Kit):
-    """The axes of norms and transforms."""
+    """The axes of the functions of a namespace."""
+
+    @feature("namespace")
+    @pytest.mark.parametrize("call", ALONG_AXES)
+    def test_an_axis_is_an_int(self, call: str, device: Device) -> None:
+        """No function truncates a float."""
+        x = ds.from_numpy(np.arange(6, dtype="float32").reshape(2, 3), device)
+        ALONG_AXES[call](ds.namespace(x), x, 0)
+        with pytest.raises((TypeError, ds.ArgumentError)):
+            ALONG_AXES[call](ds.namespace(x), x, 0.0)
 
     @feature("namespace")
     def test_a_norm_refuses_an_axis_that_is_no_integer(self, device: Device) -> None:

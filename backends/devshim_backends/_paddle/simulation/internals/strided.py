@@ -24,6 +24,8 @@ def as_strided(operator: Any) -> Any:
 
     @wraps(operator)
     def call(x: Any, shape: Any, stride: Any, offset: int = 0) -> Any:
+        if not isinstance(x, core.eager.Tensor):  # a value in a function that is being compiled
+            return operator(x, shape, stride, offset)
         if len(shape) != len(stride):
             msg = f"(InvalidArgument) The shape {list(shape)} and the stride {list(stride)} must have the same length."
             raise ValueError(msg)
@@ -37,7 +39,7 @@ def tensor_unfold(operator: Any) -> Any:
 
     @wraps(operator)
     def call(x: Any, axis: int, size: int, step: int) -> Any:
-        if not isinstance(x, core.eager.Tensor):  # a value in a function that is being compiled
+        if not isinstance(x, core.eager.Tensor):
             return operator(x, axis, size, step)
         shape = list(x.shape)
         if not -len(shape) <= axis < len(shape) or not 0 <= size <= shape[axis] or step <= 0:
@@ -58,7 +60,7 @@ def set_elements(operator: Any) -> Any:
     @wraps(operator)
     def call(x: Any, source: Any, shape: Any, stride: Any, offset: int = 0) -> Any:
         shape, stride = list(shape), list(stride)
-        if 0 in shape or stride == _contiguous(shape):
+        if not isinstance(source, core.eager.Tensor) or 0 in shape or stride == _contiguous(shape):
             return operator(x, source, shape, stride, offset)
         return operator(x, _gather(source, shape, stride, offset).detach(), shape, _contiguous(shape), 0)
 

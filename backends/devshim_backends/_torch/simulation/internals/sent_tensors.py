@@ -36,12 +36,12 @@ class _Local(threading.local):
 
     Attributes:
         drops: True in a thread that writes to a queue, and drops what it cannot write.
-        wholes: In a thread that starts workers of a loader, the memory that it sends: address -> a tensor of all bytes,
-            and its parts. It is None in other threads.
+        wholes: In a thread that starts workers of a loader, the memory that it sends: GPU and address -> a tensor of
+            all bytes, and its parts. It is None in other threads.
     """
 
     drops = False
-    wholes: dict[int, tuple[Any, Any]] | None = None
+    wholes: dict[tuple[int, int], tuple[Any, Any]] | None = None
 
 
 _LOCAL = _Local()
@@ -83,14 +83,15 @@ def _reduce_to_copy(tensor: Any) -> Any:
     return _rebuild, (type(tensor), host, tensor.get_device(), size, stride, tensor.requires_grad)
 
 
-def _reduce_to_view(tensor: Any, wholes: dict[int, tuple[Any, Any]]) -> Any:
+def _reduce_to_view(tensor: Any, wholes: dict[tuple[int, int], tuple[Any, Any]]) -> Any:
     """Take a tensor apart: a tensor of all bytes of its memory, which is sent once, and its place there."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     storage = plain.untyped_storage()
-    if storage.data_ptr() not in wholes:
+    key = plain.get_device(), storage.data_ptr()  # empty ones have no address
+    if key not in wholes:
         whole = torch.empty(0, dtype=torch.uint8, device=plain.device).set_(storage)
-        wholes[storage.data_ptr()] = whole, _reduce_to_copy(whole)
-    whole, reduced = wholes[storage.data_ptr()]
+        wholes[key] = whole, _reduce_to_copy(whole)
+    whole, reduced = wholes[key]
     if tensor is whole:
         return reduced
     place = plain.storage_offset(), tuple(plain.shape), plain.stride()
@@ -137,11 +138,12 @@ def _start_workers_of(real: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(real)
     def init(self: Any, loader: Any) -> None:
+        outer = _LOCAL.wholes
         _LOCAL.wholes = self._devshim_sent = {}  # the iterator keeps the copies, which a worker may open later
         try:
             real(self, loader)
         finally:
-            _LOCAL.wholes = None
+            _LOCAL.wholes = outer
 
     return init
 

@@ -87,7 +87,7 @@ class _Rewriter(Graph):
             self._replace_test(node)
         elif kind in ("prim::type", "aten::str") and _is_device(inputs[0]) and not _is_named(node):
             self._rename_output(node)
-        elif kind.startswith("aten::") and (pinning := _position_of_pinning(node)) is not None:
+        elif pinning := _position_of_pinning(node):
             self._pin(node, pinning)
 
     def _pin(self, node: Any, position: int) -> None:
@@ -166,10 +166,10 @@ class _Rewriter(Graph):
         self._move(moved.node())
 
 
-def _position_of_pinning(node: Any) -> int | None:
-    """Return the position of the argument ``pin_memory`` of an operator, if it is a constant True."""
-    flags = [position for position, value in enumerate(node.inputs()) if _is_flag(value, True)]
-    if not flags:
+def _position_of_pinning(node: Any, pins: bool = True) -> int | None:
+    """Return the position of the argument ``pin_memory`` of an operator, if it is this constant; it is never 0."""
+    flags = [position for position, value in enumerate(node.inputs()) if _is_flag(value, pins)]
+    if not flags or not node.kind().startswith("aten::"):
         return None
     arguments = torch._C.parse_schema(node.schema()).arguments
     return next((position for position in flags if arguments[position].name == "pin_memory"), None)
@@ -199,8 +199,9 @@ class _Restorer(Graph):
             self._restore_mover(node)
         elif kind == "aten::replace" and _is_renamed(node.output(), _FOR_PROGRAM):
             node.output().replaceAllUsesWith(next(iter(node.inputs())))
-        elif kind == _PINS and any(_is_flag(value, False) for value in _first_input(node.output()).node().inputs()):
-            node.output().replaceAllUsesWith(_first_input(node.output()))
+        elif kind == _PINS and (position := _position_of_pinning(made := _first_input(node.output()).node(), False)):
+            made.replaceInput(position, self.constant(True, made))
+            node.output().replaceAllUsesWith(made.output())
 
     def _restore_reader(self, node: Any) -> None:
         inputs = list(node.inputs())
