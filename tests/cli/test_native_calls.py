@@ -99,6 +99,13 @@ def test_other_code_is_not_reported(source: str) -> None:
     assert native_calls.read(source, "script.py", Path()) == ([], [])
 
 
+def test_a_name_that_is_assigned_again_and_again_is_read_in_time() -> None:
+    """Each line names the variable twice, and keeps its texts once."""
+    source = "df = {'a': 'x.cu'}\n" + "df = df[df['a'] > 0]\n" * 60 + "import cupy\ncupy.zeros(3, dtype='float32')\n"
+    found, _ = native_calls.read(source, "script.py", Path())
+    assert [(each.name, each.line) for each in found] == [("cupy", 62), ("cupy.zeros", 63)]
+
+
 def test_the_modules_beside_a_program_are_read(run: Run, tmp_path: Path) -> None:
     """Also in packages and in cycles; modules elsewhere are not."""
     (tmp_path / "package" / "inner").mkdir(parents=True)

@@ -111,6 +111,8 @@ class NamespaceMatricesTests(Kit):
     @feature("namespace")
     def test_tensordot_of_named_axes_pairs_them_in_order(self, device: Device) -> None:
         """`tensordot` sums over the pairs of axes that it is given, whatever their places in the shapes."""
+        ones = ds.ones((2, 2), dtype="float32", device=device)
+        assert ds.to_numpy(ds.namespace(ones).tensordot(ones, ones, axes=[[0, 1], [0, 1]])).item() == 4
         a = np.arange(24, dtype="float32").reshape(2, 3, 4)
         x, y = ds.from_numpy(a, device), ds.from_numpy(a.transpose(2, 0, 1), device)
         found = ds.namespace(x).tensordot(x, y, axes=((2, 0), (0, -2)))

@@ -19,6 +19,7 @@ UNREADABLE: dict[str, Any] = {
     "objects": np.array([object()]),
     "text": np.array(["a"]),
     "records": np.zeros(2, [("a", "f4")]),
+    "an array of records": np.rec.array([(1, 2.0)]),
     "dates": np.array(["2020-01-01"], "M8[D]"),
     "bytes": np.zeros(2, "V4"),
     "a mask": np.ma.masked_array([1.0, 2.0], [True, False]),

@@ -24,6 +24,7 @@ class Stored:
         self.columns = [torch.nn.Parameter(self.whole[:, 0]), *self.whole.t()[1:]]
         self.bits = self.whole.view(torch.int32)[3]
         self.sparse = self.whole.to_sparse()
+        self.empty = [torch.empty(0, device=f"cuda:{other}") for other in range(2)]
 
     def __len__(self):
         return 2
@@ -36,6 +37,7 @@ class Stored:
             [each.tolist() for each in (first, last, self.bits, self.sparse.to_dense()[0])],
             first.requires_grad,
             last + 0,
+            [each.device for each in self.empty],
         )
 
 
