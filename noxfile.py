@@ -111,7 +111,7 @@ OTHERS = [name for name in FRAMEWORKS if name != "numpy"]
 SOME = "kill-sum or exception-between or stop-sum or sleep-save or disagree-sum or (lost_host and sum) or caller-save"
 """These failures: a killed rank, an exception, a stopped rank, one that sleeps, one that makes another call, a lost
 host, and a killed caller."""
-HALVES = (("sum", "save"), ("start", "between"))
+STAGES = ("sum", "save", "start", "between")
 """Parts of the failure matrix, which run side by side: the moments at which a rank fails."""
 ALIKE = "segfault- or exit- or launcher- or caller-start or caller-save or caller-between"
 """Failures that are like others for the engine of PyTorch, so that `world` tests them on NumPy alone: a process has
@@ -548,11 +548,11 @@ def world(session: nox.Session) -> None:
     install_for_ranks(session)
     numpy, torch = "DEVSHIM_BACKEND=numpy", "DEVSHIM_BACKEND=torch"
     trained = [torch, *(f"{RANKS}/{each}" for each in TRAINED), *NOT_AGAIN]
-    on_numpy = [[numpy, FAILURES, "-k", f"{first} or {second}"] for first, second in HALVES]
-    on_torch = [[torch, FAILURES, "-k", f"({first} or {second}) and not ({ALIKE})"] for first, second in HALVES]
+    on_numpy = [[numpy, FAILURES, "-k", f"{first} or {second}"] for first, second in (STAGES[:2], STAGES[2:])]
+    on_torch = [[torch, FAILURES, "-k", f"{stage} and not ({ALIKE})"] for stage in STAGES]
     *rest, shortest = ranks_without_failures()
     # The longest first: at the end, no core waits for a run that started late.
-    pytests(session, [*on_torch, *on_numpy, trained, *rest, shortest], at_once=WAITING)
+    pytests(session, [on_numpy[0], trained, *rest, on_numpy[1], *on_torch, shortest], at_once=WAITING)
 
 
 @nox.session(name="world-others", python=DEFAULT, default=False)
