@@ -115,7 +115,7 @@ def read_numbers(values: Any, name: str | None = None) -> np.ndarray:
         name: The name of the dtype; None for the default of the framework.
 
     Raises:
-        ConversionError: An integer does not fit the dtype, or int64 if there is none.
+        ConversionError: An integer does not fit the dtype; without a dtype, int64.
     """
     array = np.array(values)
     if array.dtype.hasobject or (array.dtype.kind == "u" and name is None):

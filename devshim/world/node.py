@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -160,9 +159,11 @@ def stop() -> Node | None:
         tree = _tree(node.process)
         until = time.monotonic() + _ENDING
         while (left := [each for each, began in tree.items() if _runs(each, began)]) and time.monotonic() < until:
-            _kill([each for each in left if not is_tracker(each)])  # trackers remove what ranks have left, and end
+            sessions.kill(
+                each for each in left if not is_tracker(each)
+            )  # trackers remove what ranks have left, and end
             time.sleep(_MOMENT)
-        _kill(left)
+        sessions.kill(left)
         sessions.end(node.process)  # processes that were started meanwhile
         folders.remove(Path(node.folder))
     (state_folder() / "node.json").unlink(missing_ok=True)
@@ -276,14 +277,8 @@ def _tree(process: int) -> dict[int, str]:
 
 
 def _runs(process: int, began: str) -> bool:
-    """Return True if a process has not ended; its parent may not yet have waited for one that has."""
+    """Return True if a process has not ended."""
     with suppress(OSError):
         facts = system_facts(process)
-        return facts[19] == began and facts[0] not in ("Z", "X")
+        return facts[19] == began and facts[0] not in sessions.DEAD
     return False
-
-
-def _kill(processes: list[int]) -> None:
-    for process in processes:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)

@@ -85,7 +85,7 @@ def require_cluster(address: str, seconds: float, token: Path | None = None, hin
 
 
 def _read(token: Path | None) -> str:
-    """Return the token that Ray will send; empty if there is none."""
+    """Return the token that Ray will send; empty without one."""
     if token is None:
         return ""
     with suppress(OSError):

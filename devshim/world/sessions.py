@@ -9,15 +9,17 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from devshim.registry.processes import system_facts
 
-__all__ = ["end", "finish", "members"]
+__all__ = ["DEAD", "end", "finish", "kill", "members"]
 
 _ENDING = 5.0
-_DEAD = ("Z", "X")
+DEAD = ("Z", "X")
+"""The states of processes that have ended; their parents may not yet have waited for them."""
 
 
 def members(session: int) -> list[int]:
@@ -26,7 +28,7 @@ def members(session: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, _, its = system_facts(int(path.name))[:4]
-            if int(its) == session and state not in _DEAD:
+            if int(its) == session and state not in DEAD:
                 found.append(int(path.name))
     return [process for process in found if process != session]
 
@@ -35,10 +37,15 @@ def end(session: int) -> None:
     """Kill all other processes of a session, and wait until they have ended."""
     until = time.monotonic() + _ENDING
     while (left := members(session)) and time.monotonic() < until:
-        for process in left:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
+        kill(left)
         time.sleep(0.02)
+
+
+def kill(processes: Iterable[int]) -> None:
+    """Kill processes, some of which may have ended."""
+    for process in processes:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
 
 
 def finish(process: subprocess.Popen[bytes] | subprocess.Popen[str], patience: float) -> None:

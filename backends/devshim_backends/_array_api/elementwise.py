@@ -24,7 +24,7 @@ def with_promotion(
     scalar: Callable[[Any, Any, Any], Any],
     cast: Callable[[Any, Any], Any],
     fn: Callable[..., Any],
-    kind: str = "",
+    call: str = "",
 ) -> Callable[..., Any]:
     """Return a function of two tensors, or a tensor and a number, that promotes their dtypes as the standard does.
 
@@ -33,9 +33,9 @@ def with_promotion(
         scalar: Returns a number as a tensor of a dtype, on the device of another tensor.
         cast: Returns a tensor in a dtype.
         fn: The function of two tensors of one dtype.
-        kind: The function's name: comparisons and quotients of whole numbers take numbers of any size.
+        call: The function's name: comparisons and quotients of whole numbers take numbers of any size.
     """
-    compares, divides = kind in COMPARISONS, kind == "divide"
+    compares, divides = call in COMPARISONS, call == "divide"
 
     @wraps(fn)
     def promote(x1: Any, x2: Any, /) -> Any:
@@ -45,7 +45,8 @@ def with_promotion(
         name = dtypes.result_name(x1, x2)
         like = x2 if kinds[0] in NUMBERS else x1
         if (compares or divides) and int in kinds and name in KINDS["integral"]:
-            fitted = [_within(dtypes, name, x) if type(x) is int else x for x in (x1, x2)]
+            info = dtypes.iinfo(name)
+            fitted = [finite_in_range(x, info) if type(x) is int else x for x in (x1, x2)]
             if fitted[0] is not x1 or fitted[1] is not x2:
                 name = "float64" if compares else "float32"
                 x1, x2 = fitted if compares else (x1, x2)
@@ -54,9 +55,8 @@ def with_promotion(
     return promote
 
 
-def _within(dtypes: Dtypes, name: str, value: int) -> Any:
+def finite_in_range(value: int, info: Any) -> float:
     """Return a whole number, or an infinite one if it is outside the range of an integer dtype."""
-    info = dtypes.iinfo(name)
     return value if info.min <= value <= info.max else math.copysign(math.inf, value)
 
 

@@ -43,7 +43,7 @@ def _eigh(x: Any, /) -> results.EigResult:
     ``change`` is zero, and has the gradient of the matrix in the basis of the eigenvectors. The gradient of
     eigenvectors is that of functions to which rotations among equal eigenvalues make no difference.
     """
-    if 0 in x.shape or not (is_recording() or is_deferred()):
+    if 0 in x.shape or not _may_need_gradients():
         return results.EigResult(*mx.np.linalg.eigh(x))
     values, vectors = mx.np.linalg.eigh(_constant(x))
     symmetric = mx.np.multiply(mx.np.add(x, x.swapaxes(-1, -2)), 0.5)
@@ -63,7 +63,12 @@ def _constant(x: Any) -> Any:
 
 
 def _eigvalsh(x: Any, /) -> Any:
-    return _eigh(x).eigenvalues if is_recording() or is_deferred() else mx.np.linalg.eigvalsh(x)
+    return _eigh(x).eigenvalues if _may_need_gradients() else mx.np.linalg.eigvalsh(x)
+
+
+def _may_need_gradients() -> bool:
+    """Return True while gradients are recorded, and in a model that is being compiled, whose calls may be."""
+    return is_recording() or is_deferred()
 
 
 def _svd(x: Any, /, *, full_matrices: bool = True) -> results.SVDResult:

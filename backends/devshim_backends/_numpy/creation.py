@@ -31,7 +31,12 @@ _INTEGERS = {np.dtype(kind): np.dtype(kind).name for kind in (*np.typecodes["All
 
 def _asarray(values: Any) -> np.ndarray | None:
     array = np.array(values)
-    return None if array.dtype.hasobject or are_wide_integers(values, array) else array
+    return None if _has_wide_integers(values, array) else array
+
+
+def _has_wide_integers(values: Any, array: np.ndarray) -> bool:
+    """Return True if NumPy made objects, or floats of integers only, which `read_numbers` reads in another way."""
+    return array.dtype.hasobject or are_wide_integers(values, array)
 
 
 HOST_MAKERS: dict[str, Any] = {
@@ -53,7 +58,7 @@ class NumpyCreation(NumpyTensors):
             if name is not None:
                 require_values_fit(values, name)
             array = np.array(values, dtype=dtype)
-            if dtype is None and array.dtype.kind in ("f", "O"):
+            if dtype is None and _has_wide_integers(values, array):
                 array = read_numbers(values)
         except (OverflowError, TypeError):  # its error for a complex number does not name the dtype
             if dtype is None:

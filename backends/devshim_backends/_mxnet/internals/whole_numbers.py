@@ -7,12 +7,12 @@ rounded. The bits of a uint64 tensor, as int64, give the right bits, except wher
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 import numpy as np
 
+from devshim_backends._array_api.elementwise import finite_in_range
 from devshim_backends._mxnet.internals import many_axes
 from devshim_backends._mxnet.internals.native import CODES, IS_2, dtype_code
 
@@ -38,8 +38,7 @@ def tensor_if_large(x: Any) -> Any:
 
 def comparable(x: float, name: str) -> float:
     """Return a number for comparisons with integers; one outside their range is infinite: float64 would round it."""
-    info = np.iinfo(name) if type(x) is int else None
-    return float(x) if info is None or info.min <= x <= info.max else math.copysign(math.inf, x)
+    return float(finite_in_range(x, np.iinfo(name)) if type(x) is int else x)
 
 
 def comparison(name: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ __all__ = ["scalar"]
 def scalar(value: Any, dtype: Any, x: Any) -> Any:
     """Return a number as a tensor.
 
-    TensorFlow caches the tensors of Python numbers, and finds that of 0.0 for -0.0, but not those of NumPy's arrays.
+    TensorFlow caches the tensors of Python numbers, and returns its 0.0 for -0.0. It does not cache NumPy arrays.
     """
     if not value and isinstance(value, (float, complex)) and (dtype.is_floating or dtype.is_complex):
         value = np.array(value, dtype.as_numpy_dtype)

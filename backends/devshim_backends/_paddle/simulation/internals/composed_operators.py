@@ -50,7 +50,7 @@ def _gemm_epilogue(x: Any, y: Any, bias: Any, trans_x: bool, trans_y: bool, acti
 def _flash_attention(
     query: Any, key: Any, value: Any, seed: Any, mask: Any, dropout: float, causal: bool, softmax: bool, *rest: Any
 ) -> tuple[Any, Any, None, None]:
-    """Return the attention of Paddle's Python code, and its weights if they are asked for."""
+    """Return the attention of Paddle's Python code, and its weights if ``softmax`` is True."""
     heads = query.shape[2] // key.shape[2]
     if heads > 1:
         key, value = (paddle.repeat_interleave(x, heads, 2) for x in (key, value))

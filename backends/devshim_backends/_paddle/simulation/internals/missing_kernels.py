@@ -1,8 +1,7 @@
 """Operators whose kernel Paddle has only in its builds for CUDA, which simulated GPUs refuse.
 
-Simulated GPUs compute with the kernels of Paddle's build for the CPU. Paddle has no common error for a kernel that this
-build lacks: the kernel is not registered, or it exists and says that it works on GPUs only. The texts below are those
-of 3.0 to 3.3.
+Simulated GPUs compute with the kernels of Paddle's build for the CPU. A kernel that this build lacks is not registered,
+or it raises an error that says that it works on GPUs only. The texts below are those of 3.0 to 3.3.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _GENERAL_HINT = "use other functions of Paddle, or run this part on a real GPU"
 
 
 def refusal(error: Exception, called: str, args: tuple[Any, ...]) -> UnsupportedError | None:
-    """Return the error to raise in place of Paddle's, or None if Paddle's is not about a missing kernel on a GPU.
+    """Return the error that replaces Paddle's, or None if Paddle's is not about a missing kernel on a GPU.
 
     Args:
         error: Paddle's error.
@@ -80,7 +79,7 @@ def _public_name(operator: str) -> str | None:
 
 
 def _is_on_gpu(args: tuple[Any, ...]) -> bool:
-    """Return True if a tensor among arguments is on a simulated GPU, or if there is none and a GPU is the default."""
+    """Return True if one of the tensors is on a simulated GPU; without tensors, if a GPU is the default device."""
     devices = [device_or_none(x) for x in tensors_in(args)]
     if devices:
         return any(device is not None and device is not CPU for device in devices)

@@ -32,7 +32,7 @@ __all__ = ["patch", "sharing_error"]
 
 
 class _Local(threading.local):
-    """What a thread is doing.
+    """The state of a thread that writes tensors.
 
     Attributes:
         drops: True in a thread that writes to a queue, and drops what it cannot write.

@@ -42,8 +42,8 @@ class Graph:
     def constant(self, value: Any, node: Any) -> Any:
         """Insert a constant before a node, and return it.
 
-        This does not call ``graph.insertConstant``, whose insert point would stay at a node that is destroyed later:
-        the next pass of PyTorch's compiler would then end the process.
+        This does not call ``graph.insertConstant``: its insert point stays at a node that is destroyed later, and then
+        the next pass of PyTorch's compiler ends the process.
         """
         if value is None:
             return self.insert_before(node, "prim::Constant", [], torch._C.NoneType.get())
